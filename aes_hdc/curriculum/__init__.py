@@ -1,0 +1,1 @@
+"""Orders difficulty: which harness and scale level a group is played at."""

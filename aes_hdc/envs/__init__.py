@@ -1,0 +1,43 @@
+"""Visual environments in NumPy and Pillow: `make` one by id, `all_specs` lists them."""
+
+import functools
+import importlib
+import pkgutil
+from typing import Any
+
+from aes_hdc.envs import base, families
+from aes_hdc.envs.base import Level, Spec, Step, VisualEnv
+
+__all__ = ["Level", "Spec", "Step", "VisualEnv", "all_specs", "make"]
+
+
+@functools.cache
+def _registry() -> dict[str, type[VisualEnv[Any]]]:
+    """Imports every module of `families`, found by listing the folder."""
+    for module in pkgutil.iter_modules(families.__path__):
+        importlib.import_module(f"{families.__name__}.{module.name}")
+    return base.REGISTRY
+
+
+def make(env_id: str, *, max_actions: int = 1, strict: bool = False) -> VisualEnv[Any]:
+    """Makes an environment.
+
+    Args:
+        env_id: an id from `all_specs`.
+        max_actions: actions that one reply may chain with ";".
+        strict: accept only actions inside an answer tag.
+
+    Raises:
+        ValueError: if the id is unknown; the message lists the known ones.
+    """
+    registry = _registry()
+    if env_id not in registry:
+        known = ", ".join(sorted(registry))
+        raise ValueError(f"env_id {env_id!r}: no such environment; there are {known}")
+    return registry[env_id](max_actions=max_actions, strict=strict)
+
+
+def all_specs() -> tuple[Spec, ...]:
+    """Returns the specs of all environments, sorted by id."""
+    registry = _registry()
+    return tuple(registry[env_id].spec for env_id in sorted(registry))

@@ -1,0 +1,1 @@
+"""Adapters to `gymnasium.Env` and from it."""

@@ -1,0 +1,1 @@
+"""One module per family: one kind of state, one renderer, several goals."""

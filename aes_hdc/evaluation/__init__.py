@@ -1,0 +1,1 @@
+"""Turns outcomes of episodes into numbers with intervals."""

@@ -1,0 +1,1 @@
+"""From finished rollouts to parameter updates and policy gradients."""

@@ -1,0 +1,58 @@
+"""Group-relative advantages, on the host in float64."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+STD_EPSILON = 1e-4
+
+
+def is_degenerate(rewards: np.ndarray) -> bool:
+    """Tells whether a group carries no signal: equal rewards, or fewer than two.
+
+    Args:
+        rewards: [n], the rewards of the group's valid members.
+    """
+    rewards = np.asarray(rewards, np.float64)
+    return len(rewards) < 2 or rewards.max() == rewards.min()
+
+
+def group_relative(
+    groups: Sequence[np.ndarray],
+    *,
+    std: Literal["none", "group", "batch"] = "none",
+) -> list[np.ndarray]:
+    """Computes GRPO's advantages, A = R - mean(R) of the group, [1].
+
+    `std` divides by (s + 1e-4), s the standard deviation of the group or of all informative
+    groups; "none" is Dr. GRPO [2], which has no bias toward easy or hard instances. Groups
+    with equal rewards get exactly 0: in float32 eight rewards of 0.1 have a "standard
+    deviation" of 7.5e-9, and dividing by it makes -0.43 of nothing.
+
+    [1] Shao et al., DeepSeekMath, 2024. [2] Liu et al., Understanding R1-Zero, 2025.
+
+    Args:
+        groups: rewards of each group's valid members, each [n], finite.
+        std: what the advantages are divided by.
+
+    Returns:
+        Advantages in the shapes of `groups`, float64.
+    """
+    groups = [np.asarray(group, np.float64) for group in groups]
+    for group in groups:
+        if group.ndim != 1 or not np.isfinite(group).all():
+            raise ValueError(
+                f"rewards {group!r}: a group is a vector of finite numbers"
+            )
+    informative = [group for group in groups if not is_degenerate(group)]
+    batch_std = np.concatenate(informative).std() if informative else 1.0
+    advantages = []
+    for group in groups:
+        if is_degenerate(group):
+            advantages.append(np.zeros(len(group)))
+            continue
+        scale = {"none": 1.0, "group": group.std(), "batch": batch_std}[std]
+        divisor = 1.0 if std == "none" else scale + STD_EPSILON
+        advantages.append((group - group.mean()) / divisor)
+    return advantages

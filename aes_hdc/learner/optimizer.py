@@ -1,0 +1,46 @@
+"""The optimizer as one optax chain made from config values."""
+
+from typing import Any
+
+import jax
+import optax
+
+
+def make_optimizer(
+    *,
+    learning_rate: float,
+    warmup_steps: int = 0,
+    decay_steps: int = 0,
+    b1: float = 0.9,
+    b2: float = 0.95,
+    weight_decay: float = 0.0,
+    max_grad_norm: float = 1.0,
+) -> optax.GradientTransformation:
+    """Returns AdamW behind a global-norm clip, with linear warm-up and cosine decay.
+
+    Args:
+        learning_rate: the peak, > 0.
+        warmup_steps: updates of linear rise from 0.
+        decay_steps: updates after which a cosine has brought the rate to a tenth of its
+            peak; 0 keeps it constant.
+        b1: decay of the first moment.
+        b2: decay of the second moment.
+        weight_decay: decoupled, on matrices only.
+        max_grad_norm: the gradient is scaled down to this global norm.
+    """
+    rate: optax.ScalarOrSchedule = learning_rate
+    if decay_steps:
+        rate = optax.warmup_cosine_decay_schedule(
+            0.0, learning_rate, warmup_steps, decay_steps, 0.1 * learning_rate
+        )
+    elif warmup_steps:
+        rate = optax.linear_schedule(0.0, learning_rate, warmup_steps)
+    return optax.chain(
+        optax.clip_by_global_norm(max_grad_norm),
+        optax.adamw(rate, b1=b1, b2=b2, weight_decay=weight_decay, mask=_is_matrix),
+    )
+
+
+def _is_matrix(params: Any) -> Any:
+    """Marks leaves with two or more axes: gains and biases do not decay."""
+    return jax.tree.map(lambda leaf: leaf.ndim > 1, params)

@@ -1,0 +1,77 @@
+"""Jitted learner programs: a micro-batch's gradient, and one optimizer application."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from aes_hdc.learner.losses import Batch, LossSettings, Sums, loss_sums
+from aes_hdc.models.qwen3_vl.model import Qwen3VL
+from aes_hdc.policy.distribution import TokenDistribution
+from aes_hdc.policy.logprobs import token_logprobs
+
+Params = Any
+
+
+class TrainState(NamedTuple):
+    """What an update changes: parameters and the optimizer's state."""
+
+    params: Any
+    opt_state: Any
+
+
+@functools.cache
+def make_gradient(
+    model: Qwen3VL, distribution: TokenDistribution, settings: LossSettings
+) -> Callable[[Params, Batch], tuple[Params, Sums]]:
+    """Returns jitted gradient(params, batch): d(summed loss)/d(params) and metric sums.
+
+    Sums, not means: micro-batches add up and are divided once by the whole batch's number
+    of tokens or rows, so that how a batch is cut changes nothing. Equal arguments give the
+    same function, so stages share what was compiled.
+    """
+
+    def loss_fn(params: Params, batch: Batch) -> tuple[jax.Array, Sums]:
+        logprobs, entropy = token_logprobs(model, params, batch.tokens, distribution)
+        return loss_sums(logprobs, entropy, batch, settings)
+
+    @jax.jit
+    def gradient(params: Params, batch: Batch) -> tuple[Params, Sums]:
+        return jax.grad(loss_fn, has_aux=True)(params, batch)
+
+    return gradient
+
+
+@functools.cache
+def make_accumulate() -> Callable[[Params, Params], Params]:
+    """Returns jitted accumulate(total, grads), which adds and donates the total."""
+
+    def accumulate(total: Params, grads: Params) -> Params:
+        return jax.tree.map(jnp.add, total, grads)
+
+    return jax.jit(accumulate, donate_argnums=0)
+
+
+def make_apply(
+    optimizer: optax.GradientTransformation,
+) -> Callable[[TrainState, Params, jax.Array], tuple[TrainState, jax.Array, jax.Array]]:
+    """Returns jitted apply(state, grads, divisor); it donates the state.
+
+    The update is `grads / divisor`. Where that is not finite the state comes back
+    unchanged. Returned beside it are the gradient's norm before clipping and whether it
+    was applied.
+    """
+
+    def apply(state: TrainState, grads: Params, divisor: jax.Array):
+        grads = jax.tree.map(lambda leaf: leaf / divisor, grads)
+        norm = optax.tree.norm(grads)
+        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+        new = TrainState(optax.apply_updates(state.params, updates), opt_state)
+        is_finite = jnp.isfinite(norm)
+        kept = jax.tree.map(lambda a, b: jnp.where(is_finite, a, b), new, state)
+        return kept, norm, is_finite
+
+    return jax.jit(apply, donate_argnums=0)

@@ -1,0 +1,1 @@
+"""The shared model core; it knows no reward and no environment."""

@@ -1,0 +1,1 @@
+"""What a policy adds to a model: sampling in jit and token log-probabilities."""

@@ -1,0 +1,1 @@
+"""Finds which meta-abilities an environment exercises, from recorded episodes."""

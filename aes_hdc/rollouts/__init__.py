@@ -1,0 +1,1 @@
+"""Where policies meet environments: players, and the loop that steps both."""

@@ -1,0 +1,1 @@
+"""Chooses training environments by coverage, redundancy and gradient conflict."""

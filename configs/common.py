@@ -1,0 +1,166 @@
+"""What config files share: the argument after the colon."""
+
+import difflib
+from types import SimpleNamespace
+
+import ml_collections as mlc
+
+from aes_hdc.errors import UserError
+
+
+def parse_arg(arg: str, **defaults: str | int | float | bool) -> SimpleNamespace:
+    """Types a config's argument, as in `--config=FILE:model=2b,smoke`.
+
+    Args:
+        arg: `name=value` pairs joined by commas; a bare `name` means true.
+        defaults: the known names; each default gives the type of its values.
+
+    Returns:
+        The defaults with the given values in their place, as attributes.
+
+    Raises:
+        UserError: for an unknown or repeated name, or a value of another type.
+    """
+    options = dict(defaults)
+    given = set()
+    for part in filter(None, arg.split(",")):
+        name, equals, text = part.partition("=")
+        if name not in defaults:
+            near = difflib.get_close_matches(name, defaults, n=1)
+            hint = f"did you mean {near[0]}; " if near else ""
+            raise UserError(
+                f"config argument {name!r}: no such argument; {hint}have"
+                f" {', '.join(sorted(defaults)) or 'none'}"
+            )
+        if name in given:
+            raise UserError(f"config argument {name!r} is given twice; give it once")
+        given.add(name)
+        options[name] = _typed(name, text if equals else "true", defaults[name])
+    return SimpleNamespace(**options)
+
+
+def _typed(
+    name: str, text: str, default: str | int | float | bool
+) -> str | int | float | bool:
+    """Reads `text` as the type of `default`."""
+    kind = type(default)
+    try:
+        if kind is bool:
+            return {"true": True, "false": False}[text.lower()]
+        return kind(text)
+    except (KeyError, ValueError):
+        raise UserError(
+            f"config argument {name}={text!r}: give a value of type {kind.__name__}"
+        ) from None
+
+
+def tiny_model_config() -> mlc.ConfigDict:
+    """Returns every section with the values that suit the embedded tiny model."""
+    config = mlc.ConfigDict({"seed": 0})
+    config.environments = {
+        "suite": "",  # Our own; "minigrid" loads foreign ones.
+        "pool": (),  # Every environment that may be trained on.
+        "ood": (),
+        "ladder": (
+            "all",
+            "rules+observation+state",
+            "rules+observation",
+            "rules",
+            "none",
+        ),
+        "top_level": 1,
+        "frame_px": 96,
+        "max_turns": 5,
+    }
+    config.model = {
+        "folder": "",  # The embedded one.
+        "dtype": "float32",
+        "unroll": True,
+        "temperature": 1.0,
+    }
+    config.rollout = {
+        "capacity": 128,
+        "batch_size": 32,
+        "widths": (48, 128),
+        "slots": 448,
+        "max_new_tokens": 8,
+    }
+    config.collect = {"instances": 20, "harness": "rules", "strong_success": 0.7}
+    config.profile = {"min_trajectories": 4, "min_instances": 3, "num_bootstraps": 500}
+    config.gradients = {
+        "blocks": 8,
+        "groups_per_block": 3,
+        "group_size": 8,
+        "sketch_size": 16381,
+        "window": mlc.config_dict.placeholder(int),
+    }
+    config.selection = {
+        "rule": "aes",  # Or "random" with as many, or "all".
+        "num_picks": 0,  # 0 stops when every core ability is covered.
+        "core_weight": 1.0,
+        "soft_weight": 0.3,
+        "coverage_weight": 1.0,
+        "redundancy_weight": 0.3,
+        "conflict_weight": 0.3,
+        "conflict_z": 2.0,
+        "ability_share": 0.5,
+        "use_idf": True,
+        "soft_covers": False,
+        "require_new_core": False,
+    }
+    config.curriculum = {
+        "alpha": 0.5,
+        "p_cur": 0.8,
+        "scale_threshold": 0.6,
+        "harness_threshold": 0.7,
+        "scale_groups": 4,
+        "harness_groups": 8,
+        "start_level": 0,
+        "patience": 20,
+        "arm": "both",
+    }
+    config.learner = {
+        "algorithm": "grpo",
+        "num_updates": 60,
+        "num_groups": 12,
+        "group_size": 8,
+        "num_minibatches": 1,
+        "aggregation": "constant",
+        "max_turns": 5,  # Of the longest row, in the divisor of the loss.
+        "std": "none",
+        "checkpoint_every": 10,
+        "example_every": 20,
+        "shapes": ((8, 128, 32, 24), (8, 256, 40, 40), (8, 448, 40, 40)),
+    }
+    config.learner.loss = {"kind": "policy", "clip_low": 0.2, "clip_high": 0.28}
+    config.learner.loss.update({"kl": "k3", "kl_coef": 0.0, "entropy_coef": 0.0})
+    config.learner.optimizer = {
+        "learning_rate": 3e-4,
+        "warmup_steps": 3,
+        "decay_steps": 0,
+        "b2": 0.95,
+        "weight_decay": 0.0,
+        "max_grad_norm": 1.0,
+    }
+    config.evaluation = {
+        "levels": (0, 1),
+        "harnesses": {"none": 32, "rules": 8, "all": 8},
+        "samples": 1,
+        "greedy": False,
+        "bootstraps": 2000,
+    }
+    return config
+
+
+def shrink(config: mlc.ConfigDict) -> None:
+    """Brings a config to toy sizes: the same path in a minute, with no result."""
+    config.environments.pool = ("count_objects", "frozen_lake", "lights_out")
+    config.environments.ood = ("odd_one_out",)
+    config.rollout.update({"capacity": 16, "batch_size": 8})
+    config.collect.instances = 4
+    config.profile.min_trajectories = 2
+    config.gradients.update({"blocks": 3, "groups_per_block": 1, "group_size": 2})
+    config.learner.update({"num_updates": 3, "num_groups": 2, "group_size": 4})
+    config.learner.update({"checkpoint_every": 1, "example_every": 1})
+    config.evaluation.update({"levels": (0,), "bootstraps": 200})
+    config.evaluation.harnesses = {"none": 4}

@@ -1,0 +1,22 @@
+"""The whole method on a laptop: nine environments, the embedded model, two CPU cores.
+
+    python -m experiments.main --config=configs/quickstart.py --workdir=DIR
+
+Under ten minutes. Profiles and gradients pick some of the nine, GRPO trains on them under a
+short curriculum, and the report compares success before and after. `:smoke` is the same
+path on toy sizes, for tests.
+"""
+
+import ml_collections as mlc
+
+from configs import common
+
+
+def get_config(arg: str = "") -> mlc.ConfigDict:
+    """Returns the config; `arg` may be `smoke`."""
+    options = common.parse_arg(arg, smoke=False)
+    config = common.tiny_model_config()
+    config.environments.ladder = ("all", "rules", "none")
+    if options.smoke:
+        common.shrink(config)
+    return config

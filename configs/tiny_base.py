@@ -1,0 +1,67 @@
+"""Makes the embedded base model from nothing, by imitation of the oracle solvers.
+
+    python -m experiments.main --config=configs/tiny_base.py --workdir=DIR
+
+At most 45 minutes on two CPU cores, resumable; it stops by itself once enough environments
+are played well with all help and poorly without. Copy `DIR/train/model` to
+`aes_hdc/assets/tiny_vl` to embed it.
+
+The less help is shown, the worse the demonstrator plays: a pretrained model has seen good
+and bad play, and without help it should leave reinforcement learning something to do.
+"""
+
+import ml_collections as mlc
+
+from configs import common
+
+
+def get_config(arg: str = "") -> mlc.ConfigDict:
+    """Returns the config; `arg` may be `smoke`."""
+    options = common.parse_arg(arg, smoke=False)
+    config = common.tiny_model_config()
+    config.stages = ("train", "evaluate", "report")
+    config.base_model = {"max_tokens": 1500, "text_episodes": 8}
+    config.base_model.text = {
+        "hidden_size": 128,
+        "intermediate_size": 256,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "mrope_section": (8, 4, 4),
+        "max_position_embeddings": 1024,
+    }
+    config.base_model.vision = {
+        "depth": 2,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_heads": 4,
+        "num_position_embeddings": 36,
+        "deepstack_visual_indexes": (0,),
+    }
+    config.imitation = {
+        "lessons": (  # harness, share, success of the demonstrator
+            ("all", 0.4, 1.0),
+            ("rules+observation+state", 0.15, 0.9),
+            ("rules", 0.15, 0.4),
+            ("none", 0.3, 0.3),
+        ),
+        "levels": ((0, 0.55), (1, 0.45)),  # scale level, share
+        "batch_episodes": 64,
+        "measure_every": 100,
+        "measure_episodes": 48,
+        "with_help": 0.75,
+        "without_help": (0.13, 0.38),
+        "num_enough": 11,
+    }
+    config.learner.algorithm = "imitation"
+    config.learner.num_updates = 1500
+    config.learner.aggregation = "token"
+    config.learner.loss.kind = "imitation"
+    config.learner.optimizer.update({"learning_rate": 1e-3, "warmup_steps": 50})
+    config.learner.optimizer.decay_steps = 1500
+    if options.smoke:
+        common.shrink(config)
+        config.imitation.update({"batch_episodes": 8, "measure_every": 2})
+        config.imitation.measure_episodes = 2
+    return config

@@ -1,0 +1,223 @@
+"""Panels of unseen instances, played before and after on the same seeds."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from aes_hdc import storage, streams, trajectories
+from aes_hdc.episode import SPLITS, Episode, Harness, Task
+from aes_hdc.evaluation.metrics import compare
+from aes_hdc.rollouts.model_player import ModelPlayer
+from experiments.examples import write_examples
+from experiments.progress import Progress
+from experiments.suite import Suite
+from experiments.trajectory_sets import play_suite
+
+Outcomes = dict[tuple[str, str, int], np.ndarray]  # (env, harness, level) -> [I]
+
+
+def draw_tasks(
+    suite: Suite,
+    *,
+    seed: int,
+    levels: Sequence[int],
+    harnesses: Mapping[str, int],
+    samples: int,
+) -> list[Task]:
+    """Lists the instances of both panels; every harness sees the same ones.
+
+    Args:
+        suite: the environments.
+        seed: the run's.
+        levels: scale levels; -1 is the environment's target.
+        harnesses: harness label -> instances per environment and level.
+        samples: episodes an instance.
+    """
+    tasks = []
+    for env_id in suite.env_ids:
+        for level in levels:
+            level = suite.targets[env_id] if level < 0 else level
+            start = streams.integer(
+                seed, "evaluate", env_id, level, high=len(SPLITS["test"]) // 2
+            )
+            for label, count in harnesses.items():
+                harness = Harness.parse(label)
+                tasks += [
+                    Task(env_id, SPLITS["test"][start + i], level, harness)
+                    for i in range(count)
+                    for _ in range(samples)
+                ]
+    return tasks
+
+
+def evaluate(
+    suite: Suite,
+    players: Mapping[str, tuple[ModelPlayer, Any]],
+    trained: Sequence[str],
+    folder: Path,
+    *,
+    seed: int,
+    levels: Sequence[int],
+    harnesses: Mapping[str, int],
+    samples: int,
+    bootstraps: int,
+    sampling: str,
+) -> list[str]:
+    """Writes before.jsonl, after.jsonl and evaluation.json.
+
+    Args:
+        suite: the environments.
+        players: "before" and, unless there is nothing after, "after", with parameters.
+        trained: environments that were trained on.
+        folder: of the stage.
+        seed: the run's; both policies draw from the same stream.
+        levels: as for `draw_tasks`.
+        harnesses: as for `draw_tasks`; the headline is that of "none".
+        samples: as for `draw_tasks`.
+        bootstraps: samples of the paired bootstrap over instances.
+        sampling: how replies are chosen, in words.
+
+    Returns:
+        The artefacts' names.
+    """
+    tasks = draw_tasks(
+        suite, seed=seed, levels=levels, harnesses=harnesses, samples=samples
+    )
+    outcomes = {}
+    progress = Progress("evaluate", len(players))
+    for number, (name, (player, params)) in enumerate(players.items()):
+        path = folder / f"{name}.jsonl"
+        if not path.exists():
+            player.start(params, seed, "evaluate")
+            episodes = play_suite(suite, tasks, player)
+            write_examples(folder / "episodes" / name, episodes, count=24)
+            lines = [storage.to_json(_line(e)) + "\n" for e in episodes]
+            storage.write_text(path, "".join(lines))
+            success = float(np.mean([episode.success for episode in episodes]))
+            progress.step(number + 1, policy=name, success=success)
+        outcomes[name] = _outcomes(storage.read_jsonl(path))
+    if "after" not in outcomes:
+        outcomes["after"] = outcomes["before"]
+    panels = {
+        "id": suite.pool,
+        "ood": suite.ood,
+        "id_trained": [e for e in suite.pool if e in trained],
+        "id_untrained": [e for e in suite.pool if trained and e not in trained],
+    }
+    table = {
+        "schema": 1,
+        "panels": {
+            name: {"env_ids": list(env_ids), "conditions": _conditions(tasks)}
+            for name, env_ids in panels.items()
+            if env_ids
+        },
+        "rows": _rows(suite, outcomes, bootstraps),
+        "headline": {
+            name: _headline(env_ids, outcomes, bootstraps)
+            for name, env_ids in panels.items()
+            if env_ids
+        },
+        "policies": {name: player.name for name, (player, _) in players.items()},
+        "sampling": sampling,
+    }
+    storage.write_json(folder / "evaluation.json", table)
+    for name, line in table["headline"].items():
+        print(_text(name, line))
+    return ["evaluation.json"]
+
+
+def _line(episode: Episode) -> dict[str, Any]:
+    """What is kept of an episode."""
+    return trajectories.task_to_json(episode.task) | {
+        "success": episode.success,
+        "label": episode.label,
+        "num_turns": len(episode.turns),
+    }
+
+
+def _outcomes(lines: Sequence[Mapping[str, Any]]) -> Outcomes:
+    """Mean success of every instance, by cell; broken episodes are left out."""
+    cells: dict[tuple[str, str, int], dict[int, list[bool]]] = {}
+    for line in lines:
+        key = (line["env_id"], line["harness"], line["level"])
+        if line["label"] != "env_error":
+            cells.setdefault(key, {}).setdefault(line["seed"], []).append(
+                line["success"]
+            )
+    return {
+        key: np.array([np.mean(found[seed]) for seed in sorted(found)])
+        for key, found in cells.items()
+    }
+
+
+def _conditions(tasks: Sequence[Task]) -> list[dict[str, Any]]:
+    """The harness sets and the levels played under each."""
+    found: dict[str, set[int]] = {}
+    for task in tasks:
+        found.setdefault(task.harness.label, set()).add(task.level)
+    return [{"harness": h, "levels": sorted(levels)} for h, levels in found.items()]
+
+
+def _rows(
+    suite: Suite, outcomes: Mapping[str, Outcomes], bootstraps: int
+) -> list[dict[str, Any]]:
+    """One row a cell: environment, harness and level."""
+    rows = []
+    for key, before in sorted(outcomes["before"].items()):
+        env_id, harness, level = key
+        result = compare(
+            {env_id: before},
+            {env_id: outcomes["after"][key]},
+            num_samples=bootstraps,
+        )
+        rows.append(
+            {
+                "panel": "id" if env_id in suite.pool else "ood",
+                "env_id": env_id,
+                "harness": harness,
+                "level": level,
+                "episodes": len(before),
+                "before": result.before.mean,
+                "after": result.after.mean,
+                "difference": result.difference.mean,
+                "low": result.difference.low,
+                "high": result.difference.high,
+            }
+        )
+    return rows
+
+
+def _headline(
+    env_ids: Sequence[str], outcomes: Mapping[str, Outcomes], bootstraps: int
+) -> dict[str, Any]:
+    """The comparison over a panel without harness, all levels together."""
+
+    def panel(cells: Outcomes) -> dict[str, np.ndarray]:
+        return {
+            env_id: np.concatenate(
+                [
+                    v
+                    for (e, h, _), v in sorted(cells.items())
+                    if (e, h) == (env_id, "none")
+                ]
+            )
+            for env_id in env_ids
+        }
+
+    return compare(
+        panel(outcomes["before"]), panel(outcomes["after"]), num_samples=bootstraps
+    ).to_json()
+
+
+def _text(name: str, line: Mapping[str, Any]) -> str:
+    """A panel's result in one line."""
+    gain = line["relative_gain"]
+    relative = "" if gain is None else f", relative gain {100 * gain:+.0f}%"
+    return (
+        f"evaluate {name}: success {line['before']:.3f} -> {line['after']:.3f},"
+        f" {100 * line['difference']:+.1f} points"
+        f" [{100 * line['difference_low']:+.1f}, {100 * line['difference_high']:+.1f}]"
+        f"{relative}"
+    )

@@ -1,0 +1,185 @@
+"""One update: advantages, micro-batches, accumulated gradients, one optimizer step."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import numpy as np
+import optax
+
+from aes_hdc.episode import Conversation
+from aes_hdc.learner.advantages import group_relative, is_degenerate
+from aes_hdc.learner.batch import Shape, micro_batches
+from aes_hdc.learner.losses import LossSettings
+from aes_hdc.learner.step import (
+    TrainState,
+    make_accumulate,
+    make_apply,
+    make_gradient,
+)
+from aes_hdc.models.qwen3_vl.model import Qwen3VL
+from aes_hdc.policy.distribution import TokenDistribution
+from aes_hdc.rollouts.chat import Chat
+
+Metrics = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A model folder in memory.
+
+    Attributes:
+        model: the shared core.
+        params: as loaded.
+        chat: text and frames to tokens and patches.
+        distribution: what is sampled and scored.
+        folder: where it came from.
+    """
+
+    model: Qwen3VL
+    params: Any
+    chat: Chat
+    distribution: TokenDistribution
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Group:
+    """The rollouts of one instance under one condition.
+
+    Attributes:
+        conversations: of the valid members.
+        rewards: their returns, [n] float64.
+    """
+
+    conversations: Sequence[Conversation]
+    rewards: np.ndarray
+
+
+@dataclass
+class Learner:
+    """Holds the compiled programs and the state they change.
+
+    Attributes:
+        policy: the model.
+        optimizer: the optax chain.
+        settings: the loss.
+        shapes: of micro-batches, from small to large.
+        aggregation: "constant" divides the summed loss by rows * `row_tokens` (Dr. GRPO: no
+            row weighs more for being short), "token" by the number of action tokens.
+        row_tokens: action tokens of the longest possible row.
+        std: what group-relative advantages are divided by.
+        num_minibatches: optimizer steps an update.
+        state: parameters and optimizer state.
+    """
+
+    policy: Policy
+    optimizer: optax.GradientTransformation
+    settings: LossSettings
+    shapes: Sequence[Shape]
+    aggregation: Literal["constant", "token"]
+    row_tokens: int
+    std: Literal["none", "group", "batch"] = "none"
+    num_minibatches: int = 1
+    state: TrainState = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Builds the programs; nothing compiles before its first call."""
+        self._gradient = make_gradient(
+            self.policy.model, self.policy.distribution, self.settings
+        )
+        self._accumulate = make_accumulate()
+        self._apply = make_apply(self.optimizer)
+        init = jax.jit(self.optimizer.init)
+        self.state = TrainState(self.policy.params, init(self.policy.params))
+
+    def gradient(
+        self,
+        conversations: Sequence[Conversation],
+        advantages: Sequence[np.ndarray | float],
+    ) -> tuple[Any, Metrics]:
+        """Sums gradients and metrics over micro-batches.
+
+        Args:
+            conversations: the rows; those without a sampled token carry nothing.
+            advantages: per row a number, or one per turn.
+
+        Returns:
+            Gradients of the summed loss (None where no row has a token) and metric sums.
+        """
+        kept = [i for i, c in enumerate(conversations) if (c.turn >= 0).any()]
+        total, sums = None, {}
+        for batch in micro_batches(
+            [conversations[i] for i in kept], [advantages[i] for i in kept], self.shapes
+        ):
+            grads, part = self._gradient(self.state.params, batch)
+            total = grads if total is None else self._accumulate(total, grads)
+            for name, value in part.items():
+                value = float(value)
+                merge = max if name.endswith("_max") else np.add
+                sums[name] = float(merge(sums[name], value)) if name in sums else value
+        return total, sums
+
+    def step(self, grads: Any, divisor: float) -> tuple[float, bool]:
+        """Applies summed gradients; returns their norm and whether it was finite."""
+        divisor_array = np.float32(divisor)
+        self.state, norm, is_applied = self._apply(self.state, grads, divisor_array)
+        return float(norm), bool(is_applied)
+
+    def _divisor(self, rows: int, sums: Metrics) -> float:
+        """What the summed loss is divided by."""
+        if self.aggregation == "token":
+            return max(sums["tokens"], 1.0)
+        return float(rows * self.row_tokens)
+
+    def update(self, groups: Sequence[Group]) -> Metrics:
+        """Makes one GRPO update of the informative groups, dropping the degenerate.
+
+        Returns:
+            Means over action tokens of the last minibatch's metrics, the largest gap between
+            sampled and recomputed log-probability in the first, the gradient's norm, and the
+            fraction of degenerate groups.
+        """
+        informative = [g for g in groups if not is_degenerate(g.rewards)]
+        metrics = {
+            "degenerate_fraction": 1 - len(informative) / max(len(groups), 1),
+            "skipped_updates": 0.0,
+        }
+        parts = np.array_split(np.arange(len(informative)), self.num_minibatches)
+        advantages = group_relative([g.rewards for g in informative], std=self.std)
+        for number, part in enumerate(parts):
+            rows, credit = [], []
+            for index in part:
+                rows += informative[index].conversations
+                credit += advantages[index].tolist()
+            metrics |= self._minibatch(rows, credit, is_first=number == 0)
+        return metrics
+
+    def imitate(self, conversations: Sequence[Conversation]) -> Metrics:
+        """Makes one step toward the replies of demonstrations, per token."""
+        return self._minibatch(
+            conversations, [1.0] * len(conversations), is_first=False
+        )
+
+    def _minibatch(
+        self, rows: Sequence[Conversation], credit: Sequence[float], *, is_first: bool
+    ) -> Metrics:
+        """One optimizer step."""
+        if not rows:
+            return {}
+        grads, sums = self.gradient(rows, credit)
+        if grads is None:
+            return {}
+        divisor = self._divisor(len(rows), sums)
+        norm, is_applied = self.step(grads, divisor)
+        tokens = max(sums.pop("tokens"), 1.0)
+        gap_max = sums.pop("logprob_gap_max")
+        metrics = {"loss": sums.pop("loss") / divisor, "grad_norm": norm}
+        metrics |= {name: value / tokens for name, value in sums.items()}
+        if is_first:
+            metrics["logprob_gap_max"] = gap_max
+        else:
+            metrics.pop("logprob_gap")
+        return metrics | {"skipped_updates": float(not is_applied)}

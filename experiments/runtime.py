@@ -1,0 +1,96 @@
+"""From config sections to the objects that play and learn."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from aes_hdc import storage
+from aes_hdc.learner.batch import Shape
+from aes_hdc.learner.losses import LossSettings
+from aes_hdc.learner.optimizer import make_optimizer
+from aes_hdc.models.qwen3_vl.model import Qwen3VL
+from aes_hdc.models.qwen3_vl.weights import load_folder, save_folder
+from aes_hdc.policy.distribution import TokenDistribution
+from aes_hdc.policy.sampling import init_pool, make_turn
+from aes_hdc.rollouts.chat import Chat
+from aes_hdc.rollouts.model_player import ModelPlayer
+from experiments.learning import Learner, Policy
+
+EMBEDDED = Path(__file__).parent.parent / "aes_hdc" / "assets" / "tiny_vl"
+
+
+def load_policy(
+    *, folder: str, dtype: str, frame_px: int, unroll: bool, temperature: float
+) -> Policy:
+    """Loads a Hugging Face folder; an empty name is the embedded tiny model."""
+    path = Path(folder) if folder else EMBEDDED
+    config, params = load_folder(path)
+    chat = Chat.from_folder(path, config, frame_px=frame_px)
+    model = Qwen3VL(config, dtype=jax.numpy.dtype(dtype), unroll=unroll)
+    distribution = TokenDistribution(chat.forbidden_ids, temperature)
+    return Policy(model, params, chat, distribution, path)
+
+
+def make_player(
+    policy: Policy,
+    *,
+    capacity: int,
+    batch_size: int,
+    widths: tuple[int, ...],
+    slots: int,
+    max_new_tokens: int,
+    greedy: bool = False,
+    name: str = "model",
+) -> ModelPlayer:
+    """Returns a player of the policy's model; `start` gives it parameters."""
+    turn = make_turn(
+        policy.model,
+        policy.distribution,
+        max_new_tokens=max_new_tokens,
+        end_ids=policy.chat.end_ids,
+        greedy=greedy,
+    )
+    return ModelPlayer(
+        turn,
+        init_pool(policy.model, capacity, slots),
+        policy.chat,
+        batch_size=batch_size,
+        widths=widths,
+        max_new_tokens=max_new_tokens,
+        name=name,
+    )
+
+
+def make_learner(
+    policy: Policy, section: Mapping[str, Any], rollout: Mapping[str, Any]
+) -> Learner:
+    """Builds a learner from the learner section; rollout gives the longest reply."""
+    shapes = [
+        Shape(*sizes, patches=policy.chat.patch_shape) for sizes in section["shapes"]
+    ]
+    return Learner(
+        policy=policy,
+        optimizer=make_optimizer(**section["optimizer"]),
+        settings=LossSettings(**section["loss"]),
+        shapes=shapes,
+        aggregation=section["aggregation"],
+        row_tokens=rollout["max_new_tokens"] * section["max_turns"],
+        std=section["std"],
+        num_minibatches=section["num_minibatches"],
+    )
+
+
+def save_policy(policy: Policy, params: Any, folder: Path) -> None:
+    """Writes a model folder with the policy's tokenizer and these parameters."""
+    dtype = storage.read_json(policy.folder / "config.json")["dtype"]
+    save_folder(
+        folder,
+        policy.model.config,
+        params,
+        tokenizer_folder=policy.folder,
+        preprocessor=storage.read_json(policy.folder / "preprocessor_config.json"),
+        generation=storage.read_json(policy.folder / "generation_config.json"),
+        dtype=jax.numpy.dtype(dtype),
+    )
