@@ -41,7 +41,7 @@ class Harness(IntFlag):
     @property
     def label(self) -> str:
         """The set as text, `rules+state` or `none`; `parse` reads it back."""
-        names = [flag.name.lower() for flag in Harness.ladder_order() if flag in self]
+        names = [str(flag.name).lower() for flag in Harness.ladder_order() if flag in self]
         return "+".join(names) or "none"
 
     @staticmethod
@@ -59,7 +59,7 @@ class Harness(IntFlag):
         if text in ("none", "all"):
             return Harness[text.upper()]
         harness = Harness.NONE
-        known = {flag.name.lower(): flag for flag in Harness.ladder_order()}
+        known = {str(flag.name).lower(): flag for flag in Harness.ladder_order()}
         for name in text.split("+"):
             if name not in known:
                 raise ValueError(f"harness {text!r}: {name!r} is not one of {[*known]}")

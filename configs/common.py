@@ -130,7 +130,12 @@ def tiny_model_config() -> mlc.ConfigDict:
         "std": "none",
         "checkpoint_every": 10,
         "example_every": 20,
-        "shapes": ((8, 128, 32, 24), (8, 256, 40, 40), (8, 448, 40, 40)),
+        "shapes": (  # rows, slots, sampled tokens a row, pictures in all
+            (8, 64, 8, 8),
+            (8, 128, 32, 24),
+            (8, 256, 40, 40),
+            (8, 448, 40, 40),
+        ),
     }
     config.learner.loss = {"kind": "policy", "clip_low": 0.2, "clip_high": 0.28}
     config.learner.loss.update({"kl": "k3", "kl_coef": 0.0, "entropy_coef": 0.0})

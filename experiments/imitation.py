@@ -1,7 +1,8 @@
 """Imitation of the oracle solvers: how the embedded base model is made."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from aes_hdc import storage, streams
-from aes_hdc.episode import SPLITS, Harness, Task
+from aes_hdc.episode import SPLITS, Conversation, Harness, Task
 from aes_hdc.learner import checkpoint
 from aes_hdc.rollouts.collect import play
 from aes_hdc.rollouts.model_player import ModelPlayer
@@ -20,6 +21,8 @@ from experiments.progress import Progress
 from experiments.training import success_table
 
 NOISES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+
+Noises = Mapping[tuple[str, float, int], float]  # (environment, skill, level)
 
 
 @dataclass(frozen=True)
@@ -92,11 +95,12 @@ class Imitator:
         noises = self.demonstrator_noises()
         progress = Progress("imitate", self.num_updates, done=start)
         with storage.JsonLog(path) as log:
-            for step in range(start, self.num_updates):
+            for step, lesson in self._lessons(start, noises):
                 if is_done:
                     return
                 line = {"step": step + 1, "wall": round(time.time(), 3)}
-                line |= {"config_hash": self.config_hash} | self._update(step, noises)
+                line |= {"config_hash": self.config_hash}
+                line |= self.learner.imitate(lesson)
                 shown = {"loss": line["loss"]}
                 if (step + 1) % self.measure_every == 0:
                     table = self.measure(step + 1)
@@ -143,10 +147,19 @@ class Imitator:
                     found.setdefault((env_id, skill, level), 1.0)
         return found
 
-    def _update(
-        self, step: int, noises: Mapping[tuple[str, float, int], float]
-    ) -> dict[str, Any]:
-        """One optimizer step on fresh demonstrations."""
+    def _lessons(
+        self, start: int, noises: Noises
+    ) -> Iterator[tuple[int, list[Conversation]]]:
+        """Yields each step's demonstrations; the next are made while one is learnt."""
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            coming = pool.submit(self._demonstrate, start, noises)
+            for step in range(start, self.num_updates):
+                ready = coming.result()
+                coming = pool.submit(self._demonstrate, step + 1, noises)
+                yield step, ready
+
+    def _demonstrate(self, step: int, noises: Noises) -> list[Conversation]:
+        """Plays one step's demonstrations, a function of the seed and the step."""
         rng = streams.generator(self.seed, "lessons", step)
         shares = np.array([lesson.share for lesson in self.lessons])
         levels = np.array([*self.levels.values()])
@@ -167,7 +180,7 @@ class Imitator:
                 tasks, player, frame_px=self.frame_px, max_turns=self.max_turns
             ):
                 conversations.append(record_episode(episode, chat, longest))
-        return dict(self.learner.imitate(conversations))
+        return conversations
 
     def measure(self, step: int) -> Mapping[str, Any]:
         """Plays validation instances of level 0 with all help and with none."""

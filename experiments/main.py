@@ -103,9 +103,9 @@ def _parse(arguments: Sequence[str]) -> flags.FlagValues:
     except flags.Error as error:
         raise UserError(str(error).rstrip(".").lower()) from error
     if extra:
-        near = f"; did you mean --{extra[0].lstrip('-')}" if "=" in extra[0] else ""
+        hint = f"; did you mean --{extra[0].lstrip('-')}" if "=" in extra[0] else ""
         raise UserError(
-            f"argument {extra[0]!r} is no flag{near}; write --name=value, with two"
+            f"argument {extra[0]!r} is no flag{hint}; write --name=value, with two"
             " dashes and without spaces"
         )
     for needed in ("config", "workdir"):

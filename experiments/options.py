@@ -27,7 +27,9 @@ def load_config(text: str) -> ConfigDict:
     name, _, arg = text.partition(".py:")
     path = Path(name + ".py" if ".py:" in text else text)
     if not path.is_file():
-        near = sorted(p.name for p in path.parent.glob("[!_]*.py"))
+        near = sorted(
+            p.name for p in path.parent.glob("[!_]*.py") if p.stem != "common"
+        )
         hint = f"{path.parent} has {', '.join(near)}" if near else "give FILE.py[:arg]"
         raise UserError(f"--config={text}: no such file; {hint}")
     spec = importlib.util.spec_from_file_location("experiment_config", path)

@@ -85,9 +85,10 @@ class Case:
     @property
     def shape(self) -> Shape:
         """The smallest shape that holds this case."""
-        patches = max((h * w for h, w in self.grids), default=0)
+        smallest = self.config.vision.merged  # No array is empty in a case of text.
+        patches = max((h * w for h, w in self.grids), default=smallest)
         rows, tokens = self.mask.shape
-        return Shape(rows, tokens, len(self.grids), patches)
+        return Shape(rows, tokens, max(len(self.grids), 1), patches)
 
     def positions(self) -> tuple[np.ndarray, np.ndarray]:
         """Returns rotary positions [3, B, T] and each row's next position [B]."""

@@ -162,7 +162,7 @@ def _training(workdir: Path) -> dict[str, Any] | None:
 def _ladder(workdir: Path) -> list[str]:
     """Labels of the harness levels, where the config lists them."""
     config = summary.read_if_there(workdir / "config.json")
-    section = config.get("curriculum") if isinstance(config, Mapping) else None
+    section = config.get("environments") if isinstance(config, Mapping) else None
     ladder = section.get("ladder") if isinstance(section, Mapping) else None
     if isinstance(ladder, list) and all(isinstance(label, str) for label in ladder):
         return ladder

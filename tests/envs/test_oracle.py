@@ -72,3 +72,16 @@ def test_solver_wins_or_gives_up_from_any_reachable_state(env, level, starts):
         if plan is not None:
             state.budget = state.turn + len(plan)  # The random moves cost turns.
             assert play(env, state).success
+
+
+def test_answers_beside_the_right_one_are_wrong(env, starts):
+    if env.spec.turns != "S":
+        return
+    for state in starts:
+        verb, *values = env.solve(state)[0]
+        arg = env.grammar(state)[verb][0]
+        options = arg.item.options if isinstance(arg, actions.Rest) else arg.options
+        for value in set(options) - {values[0]}:
+            trial = env.clone(state)
+            step = env.step(trial, actions.to_text((verb, value, *values[1:])))
+            assert (step.success, step.reward) == (False, 0.0)

@@ -125,3 +125,17 @@ def test_prompts_exist_in_both_forms(env_id, turns):
         text = env.prompt(state, task, first=first, reply_format=reply_format)
         line = harness.REPLY_FORMATS[reply_format]
         assert (bool(line) and line in text) == (first and bool(line))
+
+
+def test_no_word_of_the_help_always_is_the_answer(env, level):
+    """A fixed place in a text that holds the answer in every instance gives it away."""
+    if env.spec.turns != "S":
+        return
+    states = [env.reset(seed, level) for seed in range(16)]
+    right = [str(env.solve(state)[0][1]) for state in states]
+    assert len(set(right)) > 1
+    for method in (env.caption, env.rules, env.hint, env.dump):
+        texts = [words(method(state)) for state in states]
+        shortest = min(map(len, texts))
+        for place in range(-shortest, shortest):
+            assert [text[place] for text in texts] != right, (method, place)

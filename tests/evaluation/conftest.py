@@ -213,7 +213,7 @@ def write_evaluation(folder, rng):
 def run_folder(tmp_path):
     """Every stage has finished, with made-up numbers."""
     workdir, rng = tmp_path / "quickstart", np.random.default_rng(0)
-    config = {"seed": 0, "curriculum": {"ladder": LADDER, "alpha": 0.5}}
+    config = {"seed": 0, "environments": {"ladder": LADDER, "frame_px": 96}}
     storage.write_json(workdir / "config.json", config)
     with storage.JsonLog(workdir / "runs.jsonl") as log:
         log.append({"config_hash": "c0ffee", "git": "f00", "versions": {"jax": "0.10"}})

@@ -1,9 +1,9 @@
 """Gymnasium environments as ours: a ladder of ids and a few small functions.
 
 The environment must return an RGB frame (`render_mode="rgb_array"`), take discrete
-actions and be a deterministic function of its seed and the actions so far. Ids come from
-ladders written in code; none is ever read from a file, since `gymnasium.make` imports
-whatever module an id names.
+actions and be a deterministic function of its seed and the actions so far. Ids come
+from ladders written in code; none is ever read from a file, since `gymnasium.make`
+imports whatever module an id names.
 """
 
 import copy
@@ -56,8 +56,8 @@ class Rung:
 class Ladder:
     """What turns Gymnasium ids into an environment of ours.
 
-    The functions receive the Gymnasium environment, wrappers included, and must leave it
-    alone.
+    The functions receive the Gymnasium environment, wrappers included, and must leave
+    it alone.
 
     Attributes:
         id: id of the environment.
@@ -150,24 +150,26 @@ class Moment:
         self.env = env
 
     def after(
-        self, code: int, scene: Callable[[Env], str], times: int = 1
-    ) -> tuple["Moment", float, bool, bool, int]:
+        self, code: int, scene: Callable[[Env], str], before: str, times: int = 1
+    ) -> "Played":
         """Plays an action up to `times` times.
 
         It stops early at the end of the episode and where the scene does not change.
 
-        Returns:
-            The moment after it, the last reward, whether the episode terminated or was
-            truncated, and how many actions had an effect.
+        Args:
+            code: the action's number.
+            scene: the state in words.
+            before: the scene of this moment.
+            times: at least 1.
 
         Raises:
             RuntimeError: if the environment fails.
         """
         env = self._copy()
-        before, reward, done, cut, count = scene(env), 0.0, False, False, 0
+        reward, done, cut, count = 0.0, False, False, 0
         while count < times and not done and not cut:
             try:
-                _, reward, done, cut, _ = env.step(code)
+                _, gain, done, cut, _ = env.step(code)
                 now = scene(env)
             except Exception as error:
                 raise RuntimeError(
@@ -176,15 +178,9 @@ class Moment:
                 ) from error
             if now == before and not done:
                 break
-            before, count = now, count + 1
-        played = self.played + (code,) * count
-        return (
-            Moment(self.rung, self.seed, played, env),
-            float(reward),
-            done,
-            cut,
-            count,
-        )
+            before, reward, count = now, float(gain), count + 1
+        moment = Moment(self.rung, self.seed, self.played + (code,) * count, env)
+        return Played(moment, before, reward, done, cut, count)
 
     def _copy(self) -> Env:
         """An environment in the same state that may be stepped."""
@@ -193,13 +189,37 @@ class Moment:
         return Moment(self.rung, self.seed, self.played).env
 
     def __deepcopy__(self, memo: object) -> "Moment":
+        """Returns itself: it never changes."""
         return self
 
     def __reduce__(self) -> tuple[type["Moment"], tuple[Rung, int, tuple[int, ...]]]:
+        """Pickles as what it takes to play it again."""
         return Moment, (self.rung, self.seed, self.played)
 
     def __repr__(self) -> str:
-        return "moment"  # Instances are told apart by their scene, see `fingerprint`.
+        """Hides the seed: instances are the same if their scenes and goals are."""
+        return "moment"
+
+
+@dataclass(frozen=True)
+class Played:
+    """What an action came to.
+
+    Attributes:
+        moment: after it.
+        scene: its state in words.
+        reward: the last one.
+        done: whether the environment ended the episode.
+        cut: whether its limit of steps did.
+        count: how many repeats had an effect.
+    """
+
+    moment: Moment
+    scene: str
+    reward: float
+    done: bool
+    cut: bool
+    count: int
 
 
 def make(rung: Rung) -> Env:
@@ -251,12 +271,12 @@ class ForeignEnv(VisualEnv[Held]):
     def _start(self, rng: np.random.Generator, rung: Rung) -> Held:
         """One instance, solvable or not."""
         moment = Moment(rung, int(rng.integers(2**31)))
+        scene = self.ladder.scene(moment.env)
         codes = list(self.ladder.verbs.values())
         for code in rng.choice(codes, size=rung.wander).tolist():
-            later, _, done, cut, count = moment.after(code, self.ladder.scene)
-            if count and not done and not cut:
-                moment = later
-        scene = self.ladder.scene(moment.env)
+            played = moment.after(code, self.ladder.scene, scene)
+            if played.count and not played.done and not played.cut:
+                moment, scene = played.moment, played.scene
         return Held(scene, moment, frozenset([scene]), budget=rung.budget)
 
     def grammar(self, held: Held) -> Grammar:
@@ -268,26 +288,24 @@ class ForeignEnv(VisualEnv[Held]):
 
     def apply(self, held: Held, action: Action) -> Step:
         verb, times = str(action[0]), int(action[1]) if len(action) > 1 else 1
-        before = held._moment
-        after, reward, done, cut, count = before.after(
-            self.ladder.verbs[verb], self.ladder.scene, times
-        )
-        if not count:
+        code, before = self.ladder.verbs[verb], held._moment
+        played = before.after(code, self.ladder.scene, held.scene, times)
+        is_over = played.done or played.cut
+        if not played.count:
             return Step.illegal(f"{verb} changes nothing here")
-        if count < times and not done and not cut:
-            return Step.illegal(f"{verb} {count} is the most here")
-        held.scene, held._moment = self.ladder.scene(after.env), after
-        happened = list(self.ladder.events(before.env, after.env, verb))
+        if played.count < times and not is_over:
+            return Step.illegal(f"{verb} {played.count} is the most here")
+        held.scene, held._moment = played.scene, played.moment
+        happened = list(self.ladder.events(before.env, played.moment.env, verb))
         if held.scene in held._seen:
             happened.append(Event("revisited", "scene"))
         held._seen |= {held.scene}
-        if before.plan and before.plan[0] == action and self.ladder.solve is None:
-            after.plan = before.plan[1:]
-        if done and reward > 0:
-            return Step.won("done", happened)
-        if done:
-            return Step.lost("failed", happened)
-        if cut:
+        if before.plan and before.plan[0] == action:
+            held._moment.plan = before.plan[1:]
+        if played.done:
+            end = Step.won if played.reward > 0 else Step.lost
+            return end("done" if played.reward > 0 else "failed", happened)
+        if played.cut:
             held.budget = held.turn + 1  # Its own limit is a limit of turns.
         return Step(events=tuple(happened))
 
@@ -326,22 +344,41 @@ class ForeignEnv(VisualEnv[Held]):
 
     def cue(self, held: Held, plan: list[Action]) -> Cue:
         """Names the kind of action, or rules one out; two legal ones remain."""
-        grammar, verb = self.grammar(held), str(plan[0][0])
-        legal = [a for a in actions.every(grammar) if self.is_legal(held, a)]
-        vague = self.ladder.cues.get(verb, verb)
-        like = [a for a in legal if self.ladder.cues.get(str(a[0])) == vague]
-        if len(like) > 1:
-            return Cue(vague, tuple(like))
-        for other in reversed(grammar):
-            rest = [a for a in legal if a[0] != other]
-            if other != verb and len(rest) > 1 and len(rest) < len(legal):
-                return Cue(f"not {other}", tuple(rest))
+        verb, words = str(plan[0][0]), self.ladder.cues
+        actions_of = {
+            name: list(actions.every({name: args}))
+            for name, args in self.grammar(held).items()
+        }
+        vague = words.get(verb, verb)
+        like = [v for v in actions_of if words.get(v) == vague]
+        if other := self._legal(held, plan[0], like, actions_of):
+            return Cue(vague, (plan[0], other))
+        for wrong in reversed(actions_of):
+            rest = [v for v in actions_of if v != wrong]
+            if wrong != verb and (
+                other := self._legal(held, plan[0], rest, actions_of)
+            ):
+                return Cue(f"not {wrong}", (plan[0], other))
         return Cue()
+
+    def _legal(
+        self,
+        held: Held,
+        but: Action,
+        verbs: list[str],
+        actions_of: Mapping[str, list[Action]],
+    ) -> Action | None:
+        """The first legal action of some verbs besides one."""
+        for verb in verbs:
+            for action in actions_of[verb]:
+                if action != but and self.is_legal(held, action):
+                    return action
+        return None
 
     def oracle_reply(self, state: Held) -> str | None:
         """Returns the solver's next action, or the best of `TRIALS` random episodes.
 
-        Without a solver, eight random legal episodes are played from here on copies; the
+        Without a solver, random legal episodes are played from here on copies; the
         shortest solved one is kept and followed for as long as the caller does so.
         """
         if self.ladder.solve is not None:
@@ -353,7 +390,7 @@ class ForeignEnv(VisualEnv[Held]):
         return "; ".join(texts) if state.one else texts[0]
 
     def _best_trial(self, state: Held) -> tuple[Action, ...]:
-        """The actions of the best random episode: solved ones first, then short ones."""
+        """The actions of the best random episode: a solved one, and a short one."""
         rng = self.rng("trials", state._key, state.turn)
         best: tuple[bool, int, tuple[Action, ...]] | None = None
         for _ in range(TRIALS):

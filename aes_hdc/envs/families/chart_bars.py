@@ -88,8 +88,8 @@ class BarChartValue(VisualEnv[Chart]):
     """Read the value of a bar given by its name or by its rank among the heights.
 
     The state is the answer here: the bars and their heights are all that is drawn, and
-    to read one height off them is the task, so a lossless text cannot leave it out. Bars
-    go by colour up to eight of them, by letters from ten on.
+    to read one height off them is the task, so a lossless text cannot leave it out.
+    Bars go by colour up to eight of them, by letters from ten on.
     """
 
     def generate(self, rng: np.random.Generator, params: tuple[int, int, int]) -> Chart:
@@ -169,7 +169,7 @@ def _scale(
     """Draws a line a unit, every fifth dark, and on large frames the numbers."""
     size, width = out.shape[0], max(1, out.shape[0] // 192)
     for value in range(1, top + 1):
-        y = floor - value * unit
+        y = round(floor - value * unit)
         colour = "black" if value % 5 == 0 else "gray"
         draw.rect(out, y, left, y + width, size, colour)
         if left and (unit >= 1.3 * glyph or value % 5 == 0):

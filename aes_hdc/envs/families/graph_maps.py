@@ -14,6 +14,7 @@ from aes_hdc.envs.state import State
 from aes_hdc.episode import Event
 
 COLOURS = ("red", "green", "blue", "yellow")
+SIDES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 WHITE = "white"  # A region without a colour.
 
 MOST_REPAINTED = 3  # Coloured regions that the oracle changes at most.
@@ -51,14 +52,16 @@ def _near(cells: np.ndarray) -> Near:
 def _partition(rng: np.random.Generator, side: int, regions: int) -> np.ndarray:
     """Grows connected regions from random cells until they fill the board."""
     cells = np.full((side, side), -1)
-    seeds = rng.permutation(side * side)[:regions]
-    cells.ravel()[seeds] = np.arange(regions)
-    while (cells < 0).any():
-        row, column = map(int, rng.integers(side, size=2))
-        down, right = ((-1, 0), (0, 1), (1, 0), (0, -1))[rng.integers(4)]
+    grown = [divmod(int(i), side) for i in rng.permutation(side * side)[:regions]]
+    for region, cell in enumerate(grown):
+        cells[cell] = region
+    while len(grown) < side * side:
+        row, column = grown[rng.integers(len(grown))]
+        down, right = SIDES[rng.integers(len(SIDES))]
         r, c = row + down, column + right
-        if 0 <= r < side and 0 <= c < side and cells[r, c] < 0 <= cells[row, column]:
+        if 0 <= r < side and 0 <= c < side and cells[r, c] < 0:
             cells[r, c] = cells[row, column]
+            grown.append((r, c))
     order = list(dict.fromkeys(cells.ravel().tolist()))
     return np.argsort(order)[cells]
 
@@ -255,7 +258,7 @@ class MapColoring(VisualEnv[Map]):
         size, top, left = place.cell, place.top, place.left
         block = colours.repeat(size, axis=0).repeat(size, axis=1)
         out[top : top + side * size, left : left + side * size] = block
-        half = max(1, size // 16)
+        half = max(1, min(2, size // 16))
         edged = np.pad(map_.cells, 1, constant_values=-1)
         for r, c in itertools.product(range(side + 1), range(side + 1)):
             y, x = top + r * size, left + c * size

@@ -125,7 +125,7 @@ class BarSortSwaps(VisualEnv[BarRow]):
 
     def rules(self, row: BarRow) -> str:
         return (
-            "bars count from the left. swap 1 swaps bars 1 and 2. "
+            "bars count from the left. a swap changes a bar with the next one. "
             "there is no time for needless swaps"
         )
 

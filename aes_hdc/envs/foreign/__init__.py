@@ -9,8 +9,8 @@ from typing import Any
 from aes_hdc.envs.base import VisualEnv
 from aes_hdc.errors import UserError
 
-# Suite -> the package it needs, which is also the name of the extra. Ids of a suite start
-# with its name and an underscore, and its module here is called after it.
+# Suite -> the package it needs, which is also the name of the extra. Ids of a suite
+# start with its name and an underscore, and its module here is called after it.
 SUITES = {"minigrid": "minigrid"}
 
 

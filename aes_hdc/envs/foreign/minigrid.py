@@ -1,7 +1,7 @@
 """Ladders of the `minigrid` package, seen from above in full and played with words.
 
-Each environment is `minigrid_NAME`. Observations are MiniGrid's own drawings without the
-fog; missing sizes are made through its keyword arguments.
+Each environment is `minigrid_NAME`. Frames are MiniGrid's own drawings without the fog;
+missing sizes are made through its keyword arguments.
 """
 
 import functools
@@ -115,7 +115,7 @@ def _objects(gym_id: str, *steps: tuple[int, int]) -> list[Rung]:
 def _multi_rooms() -> list[Rung]:
     """(rooms, largest room, pixels) from easy to hard."""
     steps = (
-        (1, 5, 96), (2, 4, 96), (2, 5, 96), (3, 5, 128), (4, 5, 160), (5, 6, 192), (6, 6, 224)
+        (1, 5, 96), (2, 4, 96), (2, 5, 96), (3, 5, 128), (4, 5, 160), (5, 6, 224)
     )  # fmt: skip
     return [
         _rung(
@@ -162,10 +162,6 @@ def _ladders() -> list[Ladder]:
 def _walks() -> list[Ladder]:
     """Ladders in which walking is all there is."""
     lava = "orange lava ends the game. gray is wall"
-    rooms = [
-        _rung("FourRooms-v0", 160, agent_pos=(4, 4), goal_pos=goal, WANDER=6)
-        for goal in ((6, 6), (6, 13), (14, 14))
-    ]
     return [
         _ladder(
             "empty",
@@ -209,13 +205,6 @@ def _walks() -> list[Ladder]:
             goal="find the opening and get to the green goal",
         ),
         _ladder(
-            "four_rooms",
-            rooms,
-            seek.to_goal,
-            "egocentric_transformation shortest_path_planning long_horizon_planning",
-            rules="gray is wall",
-        ),
-        _ladder(
             "dynamic_obstacles",
             _moving_balls(),
             None,
@@ -226,12 +215,12 @@ def _walks() -> list[Ladder]:
         _ladder(
             "memory",
             [
-                *_sized("MemoryS7-v0", 7, 9, 11, 13),
-                *_sized("MemoryS13Random-v0", 15, 17, random_length=True),
+                *_sized("MemoryS7-v0", 7, 9, 11, 13, small=4, WANDER=6),
+                *_sized("MemoryS13Random-v0", 15, 17, random_length=True, WANDER=6),
             ],
             seek.to_side,
             "egocentric_transformation shape_identification shortest_path_planning",
-            rules="the object in the room on the left is at one end of the hall. go there",
+            rules="go to the end of the hall that shows the object of the left room",
         ),
     ]
 
@@ -272,7 +261,7 @@ def _choices() -> list[Ladder]:
         _ladder(
             "put_near",
             _objects(
-                "PutNear-6x6-N2-v0", (5, 2), (6, 2), (7, 2), (8, 3), (10, 4), (12, 5)
+                "PutNear-6x6-N2-v0", (6, 2), (7, 2), (8, 3), (10, 4), (12, 5), (14, 6)
             ),
             seek.put_near,
             f"{grounding} subgoal_decomposition",

@@ -19,8 +19,8 @@ Box = tuple[int, int, int, int]
 def view(env: Env) -> Box:
     """Returns what is worth drawing: left, top, width and height in cells.
 
-    That is the bounding box of the walls and doors, without its rim where the rim is all
-    wall. Walls never move, so it stays the same through an episode.
+    That is the bounding box of the walls and doors, without its rim where the rim is
+    all wall. Walls never move, so it stays the same through an episode.
     """
     raw: Any = env.unwrapped
     kinds = np.array(["" if t is None else t.type for t in raw.grid.grid])
@@ -87,7 +87,7 @@ def caption(env: Env) -> str:
 
 
 def frame(env: Env, side: int) -> np.ndarray:
-    """Draws the view from above, whole pixels a cell; what is held rides on the agent."""
+    """Draws the view from above; what is held rides on the agent."""
     raw: Any = env.unwrapped
     left, top, width, height = view(env)
     cell = max(1, side // max(width, height))

@@ -148,7 +148,7 @@ class Qwen3VL(nn.Module):
             preferred_element_type=jnp.float32,
         )
         out = constrain(out, "batch", "vocab")
-        return out.reshape(*hidden.shape[:-1], -1)
+        return out.reshape(*hidden.shape[:-1], len(table))
 
     def touch_all(self) -> jax.Array:
         """Runs every part once on the smallest input; only for making parameters."""

@@ -111,7 +111,7 @@ class PatchEmbed(nn.Module):
         pixels = patches.astype(jnp.float32) / 127.5 - 1.0
         flat = pixels.reshape(-1, config.patch_values).astype(self.dtype)
         out = flat @ kernel + bias.astype(self.dtype)
-        return out.reshape(*patches.shape[:-1], -1)
+        return out.reshape(*patches.shape[:-1], config.hidden_size)
 
 
 class Block(nn.Module):
@@ -128,6 +128,7 @@ class Block(nn.Module):
         """Maps (x [M, P, C], taps [K, M, P, C]); is_tap [K] says where to keep x."""
         config = self.config
         x, taps = carry
+        head_dim = config.hidden_size // config.num_heads
         types = {"dtype": self.dtype, "param_dtype": self.param_dtype}
 
         def linear(name: str, features: int, axis: str) -> Linear:
@@ -136,7 +137,7 @@ class Block(nn.Module):
         y = LayerNorm(param_dtype=self.param_dtype, name="norm1")(x)
         y = linear("qkv", 3 * config.hidden_size, "length")(y)
         q, k, v = jnp.moveaxis(
-            y.reshape(*y.shape[:2], 3, config.num_heads, -1), 2, 0
+            y.reshape(*y.shape[:2], 3, config.num_heads, head_dim), 2, 0
         )  # [M, P, heads, d] each
         q = rotate(q.astype(jnp.float32), shared.cos, shared.sin).astype(self.dtype)
         k = rotate(k.astype(jnp.float32), shared.cos, shared.sin).astype(self.dtype)
@@ -175,9 +176,9 @@ class Merger(nn.Module):
         config = self.config
         types = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         norm = LayerNorm(param_dtype=self.param_dtype, name="norm")
-        merged = (x.shape[0], x.shape[1] // config.merged, -1)
-        x = norm(x.reshape(merged)) if self.norm_merged else norm(x).reshape(merged)
         width = config.hidden_size * config.merged
+        merged = (x.shape[0], x.shape[1] // config.merged, width)
+        x = norm(x.reshape(merged)) if self.norm_merged else norm(x).reshape(merged)
         x = Linear(width, "mlp", use_bias=True, name="fc1", **types)(x)
         x = jax.nn.gelu(x, approximate=False)
         return Linear(
