@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-# How a turn, and with it an episode, can stand. All but "running" and "success" count as
+# How a turn, and with it an episode, can stand. All but "running" and "success" are
 # failures; "env_error" is a broken environment and leaves every statistic.
 LABELS = (
     "running",
@@ -20,7 +20,7 @@ LABELS = (
     "env_error",
 )
 
-# Seeds of the three splits are disjoint ranges, so that no range of one can reach another.
+# Seeds of the three splits are disjoint ranges, so no range of one can reach another.
 SPLITS = {
     "train": range(0, 2**31),
     "validation": range(2**31, 2**31 + 2**20),
@@ -41,7 +41,8 @@ class Harness(IntFlag):
     @property
     def label(self) -> str:
         """The set as text, `rules+state` or `none`; `parse` reads it back."""
-        names = [str(flag.name).lower() for flag in Harness.ladder_order() if flag in self]
+        flags = [flag for flag in Harness.ladder_order() if flag in self]
+        names = [str(flag.name).lower() for flag in flags]
         return "+".join(names) or "none"
 
     @staticmethod
@@ -91,7 +92,7 @@ class Task:
         seed: the instance's seed; its range decides the split, see `SPLITS`.
         level: scale level, an index into the environment's ladder.
         harness: the help shown.
-        picture: whether frames are shown; off with `STATE` on is the text-symbolic form.
+        picture: whether frames are shown; off with `STATE` on is the text form.
         turns: "many" plays action by action, "one" asks for the whole answer or plan.
     """
 

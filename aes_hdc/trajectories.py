@@ -53,7 +53,9 @@ def from_json(data: Mapping[str, Any]) -> Episode:
         UserError: if the record has another schema or lacks a field.
     """
     if data.get("schema") != 1:
-        raise UserError(f"trajectory of schema {data.get('schema')!r}; collect it again")
+        raise UserError(
+            f"trajectory of schema {data.get('schema')!r}; collect it again"
+        )
     try:
         turns = tuple(
             Turn(
@@ -70,6 +72,6 @@ def from_json(data: Mapping[str, Any]) -> Episode:
         )
         return Episode(task_from_json(data["task"]), turns, data["policy"])
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"trajectory record is damaged ({error}); collect it again") from (
-            error
-        )
+        raise UserError(
+            f"trajectory record is damaged ({error}); collect it again"
+        ) from (error)

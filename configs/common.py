@@ -125,6 +125,7 @@ def tiny_model_config() -> mlc.ConfigDict:
         "num_groups": 12,
         "group_size": 8,
         "num_minibatches": 1,
+        "workers": 2,  # Micro-batches side by side: one core each.
         "aggregation": "constant",
         "max_turns": 5,  # Of the longest row, in the divisor of the loss.
         "std": "none",
@@ -164,6 +165,7 @@ def shrink(config: mlc.ConfigDict) -> None:
     config.rollout.update({"capacity": 16, "batch_size": 8})
     config.collect.instances = 4
     config.profile.min_trajectories = 2
+    config.selection.rule = "all"  # So few trajectories show no core ability.
     config.gradients.update({"blocks": 3, "groups_per_block": 1, "group_size": 2})
     config.learner.update({"num_updates": 3, "num_groups": 2, "group_size": 4})
     config.learner.update({"checkpoint_every": 1, "example_every": 1})

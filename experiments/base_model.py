@@ -164,8 +164,10 @@ def make_base_folder(
         vision_start_token_id=ids["<|vision_start|>"],
         vision_end_token_id=ids["<|vision_end|>"],
     )
-    key = jax.random.wrap_key_data(streams.key_data(seed, "init"))
-    params = jax.jit(lambda key: init_params(Qwen3VL(config), key))(key)
+    data = jax.numpy.asarray(streams.key_data(seed, "init"))
+    params = jax.jit(
+        lambda data: init_params(Qwen3VL(config), jax.random.wrap_key_data(data))
+    )(data)
     images = ImageProcessor(config.vision.patch_size, min_pixels=frame_px**2)
     end = [ids["<|im_end|>"], ids["<|endoftext|>"]]
     generation = {"eos_token_id": end, "pad_token_id": end[1], "do_sample": True}

@@ -9,10 +9,10 @@ _programs: list[float] = []
 _is_listening = False
 
 
-def _hear(event: str, seconds: float, **_: Any) -> None:
+def _hear(event: str, duration_secs: float, **_: Any) -> None:
     """Keeps the duration of every compilation."""
     if event == _EVENT:
-        _programs.append(seconds)
+        _programs.append(duration_secs)
 
 
 def listen() -> None:

@@ -106,6 +106,11 @@ def evaluate(
         "id_trained": [e for e in suite.pool if e in trained],
         "id_untrained": [e for e in suite.pool if trained and e not in trained],
     }
+    headline = {
+        name: _headline(env_ids, outcomes, bootstraps)
+        for name, env_ids in panels.items()
+        if env_ids
+    }
     table = {
         "schema": 1,
         "panels": {
@@ -114,16 +119,12 @@ def evaluate(
             if env_ids
         },
         "rows": _rows(suite, outcomes, bootstraps),
-        "headline": {
-            name: _headline(env_ids, outcomes, bootstraps)
-            for name, env_ids in panels.items()
-            if env_ids
-        },
+        "headline": headline,
         "policies": {name: player.name for name, (player, _) in players.items()},
         "sampling": sampling,
     }
     storage.write_json(folder / "evaluation.json", table)
-    for name, line in table["headline"].items():
+    for name, line in headline.items():
         print(_text(name, line))
     return ["evaluation.json"]
 

@@ -63,6 +63,7 @@ class Imitator:
         without_help: range of success at level 0 without help.
         num_enough: environments that must meet both.
         config_hash: of the run, for the log.
+        git: commit of the code, for the log.
     """
 
     learner: Learner
@@ -82,6 +83,7 @@ class Imitator:
     without_help: tuple[float, float]
     num_enough: int
     config_hash: str
+    git: str
 
     def run(self) -> None:
         """Trains from the last checkpoint, or from the start."""
@@ -98,10 +100,10 @@ class Imitator:
             for step, lesson in self._lessons(start, noises):
                 if is_done:
                     return
-                line = {"step": step + 1, "wall": round(time.time(), 3)}
-                line |= {"config_hash": self.config_hash}
+                line: dict[str, Any] = {"step": step + 1, "wall": round(time.time(), 3)}
+                line |= {"config_hash": self.config_hash, "git": self.git}
                 line |= self.learner.imitate(lesson)
-                shown = {"loss": line["loss"]}
+                shown: dict[str, float | str] = {"loss": line["loss"]}
                 if (step + 1) % self.measure_every == 0:
                     table = self.measure(step + 1)
                     is_done = self.is_enough(table)
@@ -122,7 +124,7 @@ class Imitator:
         for, measured on 100 episodes; an environment whose oracle needs no help from luck
         to stay below gets the noise of random play.
         """
-        found = {}
+        found: dict[tuple[str, float, int], float] = {}
         skills = sorted({lesson.skill for lesson in self.lessons} - {1.0})
         for env_id in self.env_ids:
             for level in self.levels if skills else ():

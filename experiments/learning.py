@@ -1,6 +1,7 @@
 """One update: advantages, micro-batches, accumulated gradients, one optimizer step."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +13,7 @@ import optax
 from aes_hdc.episode import Conversation
 from aes_hdc.learner.advantages import group_relative, is_degenerate
 from aes_hdc.learner.batch import Shape, micro_batches
-from aes_hdc.learner.losses import LossSettings
+from aes_hdc.learner.losses import Batch, LossSettings, Sums
 from aes_hdc.learner.step import (
     TrainState,
     make_accumulate,
@@ -72,6 +73,7 @@ class Learner:
         row_tokens: action tokens of the longest possible row.
         std: what group-relative advantages are divided by.
         num_minibatches: optimizer steps an update.
+        workers: micro-batches computed at a time; above 1 for small models on a CPU.
         state: parameters and optimizer state.
     """
 
@@ -83,6 +85,7 @@ class Learner:
     row_tokens: int
     std: Literal["none", "group", "batch"] = "none"
     num_minibatches: int = 1
+    workers: int = 1
     state: TrainState = field(init=False)
 
     def __post_init__(self) -> None:
@@ -110,22 +113,39 @@ class Learner:
             Gradients of the summed loss (None where no row has a token) and metric sums.
         """
         kept = [i for i, c in enumerate(conversations) if (c.turn >= 0).any()]
-        total, sums = None, {}
-        for batch in micro_batches(
+        batches = micro_batches(
             [conversations[i] for i in kept], [advantages[i] for i in kept], self.shapes
-        ):
-            grads, part = self._gradient(self.state.params, batch)
+        )
+        total: Any = None
+        sums: Metrics = {}
+        for grads, part in self._each(batches):
             total = grads if total is None else self._accumulate(total, grads)
-            for name, value in part.items():
-                value = float(value)
-                merge = max if name.endswith("_max") else np.add
-                sums[name] = float(merge(sums[name], value)) if name in sums else value
+            for name, array in part.items():
+                value, before = float(array), sums.get(name, 0.0)
+                is_max = name.endswith("_max")
+                sums[name] = max(before, value) if is_max else before + value
         return total, sums
+
+    def _each(self, batches: Iterable[Batch]) -> Iterator[tuple[Any, Sums]]:
+        """Yields the gradient of each micro-batch, in order.
+
+        A small program leaves cores idle: with several workers, programs run side by side.
+        """
+        if self.workers == 1:
+            yield from (self._gradient(self.state.params, batch) for batch in batches)
+            return
+
+        def work(batch: Batch) -> tuple[Any, Sums]:
+            return jax.block_until_ready(self._gradient(self.state.params, batch))
+
+        with ThreadPoolExecutor(self.workers) as pool:
+            yield from pool.map(work, batches)
 
     def step(self, grads: Any, divisor: float) -> tuple[float, bool]:
         """Applies summed gradients; returns their norm and whether it was finite."""
-        divisor_array = np.float32(divisor)
-        self.state, norm, is_applied = self._apply(self.state, grads, divisor_array)
+        self.state, norm, is_applied = self._apply(
+            self.state, grads, np.asarray(divisor, np.float32)
+        )
         return float(norm), bool(is_applied)
 
     def _divisor(self, rows: int, sums: Metrics) -> float:

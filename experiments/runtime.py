@@ -68,7 +68,8 @@ def make_learner(
 ) -> Learner:
     """Builds a learner from the learner section; rollout gives the longest reply."""
     shapes = [
-        Shape(*sizes, patches=policy.chat.patch_shape) for sizes in section["shapes"]
+        Shape(rows, slots, actions, pictures, policy.chat.patch_shape)
+        for rows, slots, actions, pictures in section["shapes"]
     ]
     return Learner(
         policy=policy,
@@ -79,6 +80,7 @@ def make_learner(
         row_tokens=rollout["max_new_tokens"] * section["max_turns"],
         std=section["std"],
         num_minibatches=section["num_minibatches"],
+        workers=section["workers"],
     )
 
 

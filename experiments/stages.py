@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from aes_hdc import stamps, storage, streams, trajectories
 from aes_hdc.curriculum.hdc import Curriculum
 from aes_hdc.curriculum.settings import Settings
 from aes_hdc.episode import Harness
+from aes_hdc.errors import UserError
 from aes_hdc.evaluation.report import write_report, write_summary
 from aes_hdc.profiles import annotator, files, rules
 from aes_hdc.profiles.aggregate import Thresholds, build_profiles
@@ -84,7 +87,7 @@ def profile(run: Run) -> list[str]:
         annotator.annotate_all(
             episodes, annotator.RuleAnnotator(rules.RULES, shift=shift), rules.MERGE
         )
-        for shift in (0, 1)
+        for shift in (0, -1)
     )
     profiles = build_profiles(
         first, second, run.suite.versions, Thresholds(**run.config["profile"])
@@ -130,19 +133,18 @@ def select(run: Run) -> list[str]:
     )
     conflict = aes.opposition(cosine, cosine_se, conflict_z=section.pop("conflict_z"))
     rng = streams.generator(run.seed, "select")
-    rule, size = section.pop("rule"), section.pop("num_picks")
+    rule, size = section.pop("rule"), section.pop("num_picks") or None
     picks = aes.select(
-        pool,
-        weights,
-        table.core,
-        similarity,
-        conflict,
-        num_picks=size or None,
-        **section,
+        pool, weights, table.core, similarity, conflict, num_picks=size, **section
     )
+    if not picks and rule != "all":
+        raise UserError(
+            f"selection.rule={rule}: no environment of the pool has a core ability; "
+            "collect more instances, or set selection.rule=all"
+        )
     if rule != "aes":
-        order = baselines.random_order(pool, rng, None if rule == "all" else len(picks))
-        picks = [p for p in order] if rule == "random" else order
+        count = len(pool) if rule == "all" else len(picks)
+        picks = blind_picks(baselines.random_order(pool, rng, count), pool, table.core)
     out = record.selection_to_json(
         pool,
         table.abilities,
@@ -159,6 +161,17 @@ def select(run: Run) -> list[str]:
         print(f"select {terms}")
     print(f"select left out: {', '.join(out['left_out']) or 'none'}")
     return ["selection.json"]
+
+
+def blind_picks(
+    order: Sequence[str], pool: Sequence[str], core: np.ndarray
+) -> list[aes.Pick]:
+    """Writes a choice that looked at nothing in the form of AES's picks."""
+    covered = baselines.coverage_curve([pool.index(env_id) for env_id in order], core)
+    return [
+        aes.Pick(env_id, 0.0, 0.0, 0.0, 0.0, int(count))
+        for env_id, count in zip(order, covered, strict=True)
+    ]
 
 
 def train(run: Run) -> list[str]:
@@ -201,6 +214,7 @@ def _imitate(run: Run) -> list[str]:
         max_turns=run.suite.max_turns,
         num_updates=config["learner"]["num_updates"],
         config_hash=stamps.config_hash(config),
+        git=stamps.git_commit(Path(__file__).parent),
         **section,
     )
     imitator.run()
@@ -234,6 +248,7 @@ def _reinforce(run: Run) -> list[str]:
         checkpoint_every=section["checkpoint_every"],
         example_every=section["example_every"],
         config_hash=stamps.config_hash(config),
+        git=stamps.git_commit(Path(__file__).parent),
     )
     trainer.run()
     save_policy(policy, learner.state.params, folder / "model")
@@ -251,7 +266,11 @@ def selected_ids(run: Run) -> list[str]:
 def evaluate(run: Run) -> list[str]:
     """Plays unseen instances of both panels before and after, on the same seeds."""
     trained = run.folder("train") / "model"
-    folders = {"before": ""} | ({"after": str(trained)} if trained.exists() else {})
+    folders = {"before": ""}
+    if run.config["learner"]["algorithm"] == "imitation":
+        folders = {"before": str(trained)}  # A base model has nothing before it.
+    elif trained.exists():
+        folders["after"] = str(trained)
     section = dict(run.config["evaluation"])
     greedy = section.pop("greedy")
     players = {}
@@ -310,7 +329,7 @@ def run(
     compiles.listen()
     suite = load_suite(**config["environments"])
     this = Run(config, workdir, suite)
-    versions = {"collect": suite.versions}
+    versions = artefacts.stage_versions(suite.versions)
     for stage in artefacts.make_plan(config, workdir, stages, restart, versions):
         if stage.is_current and stage.name != "report":
             continue

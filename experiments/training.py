@@ -41,6 +41,7 @@ class Trainer:
         checkpoint_every: updates between checkpoints.
         example_every: updates between written example episodes.
         config_hash: of the run, for the log.
+        git: commit of the code, for the log.
     """
 
     learner: Learner
@@ -58,6 +59,7 @@ class Trainer:
     checkpoint_every: int
     example_every: int
     config_hash: str
+    git: str
 
     def run(self) -> None:
         """Trains from the last checkpoint, or from the start, to `num_updates`."""

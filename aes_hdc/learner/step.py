@@ -57,7 +57,7 @@ def make_accumulate() -> Callable[[Params, Params], Params]:
 
 def make_apply(
     optimizer: optax.GradientTransformation,
-) -> Callable[[TrainState, Params, jax.Array], tuple[TrainState, jax.Array, jax.Array]]:
+) -> Callable[[TrainState, Params, Any], tuple[TrainState, jax.Array, jax.Array]]:
     """Returns jitted apply(state, grads, divisor); it donates the state.
 
     The update is `grads / divisor`. Where that is not finite the state comes back

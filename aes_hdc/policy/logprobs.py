@@ -1,5 +1,6 @@
 """Log-probabilities of replies, one differentiable forward over whole conversations."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -58,11 +59,12 @@ def token_logprobs(
     Returns:
         Log-probabilities and entropies, each [B, N] float32, nats; 0 where masked.
     """
+    apply: Callable[..., Any] = model.apply
     variables = {"params": params}
-    vision = model.apply(
+    vision = apply(
         variables, tokens.patches, tokens.grids, method=Qwen3VL.encode_images
     )
-    hidden, _ = model.apply(
+    hidden, _ = apply(
         variables,
         tokens.ids,
         tokens.positions,
@@ -79,7 +81,7 @@ def token_logprobs(
 
     def score(args):
         hidden, target = args
-        logits = model.apply(variables, hidden, method=Qwen3VL.logits)
+        logits = apply(variables, hidden, method=Qwen3VL.logits)
         logprobs = distribution.log_softmax(logits)
         chosen = jnp.take_along_axis(logprobs, target[:, None], axis=-1)[:, 0]
         return chosen, -jnp.sum(jnp.exp(logprobs) * logprobs, axis=-1)

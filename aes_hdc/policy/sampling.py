@@ -110,9 +110,12 @@ def make_turn(
         end_ids: tokens that end a reply; they are kept and trained.
         greedy: takes the most probable token instead of sampling.
     """
+    apply: Callable[..., Any] = model.apply
 
-    def pick(variables, hidden, keys, index):
-        logits = model.apply(variables, hidden, method=Qwen3VL.logits)
+    def pick(
+        variables: Params, hidden: jax.Array, keys: jax.Array, index: jax.Array | int
+    ) -> tuple[jax.Array, jax.Array]:
+        logits = apply(variables, hidden, method=Qwen3VL.logits)
         logprobs = distribution.log_softmax(logits)
         if greedy:
             token = jnp.argmax(logprobs, axis=-1)
@@ -127,14 +130,14 @@ def make_turn(
         batch, width = chunk.ids.shape
         slots = pool.k.shape[3]
         cache = _open(pool, chunk, extra=width + max_new_tokens)
-        vision = model.apply(
+        vision = apply(
             variables, chunk.patches, chunk.grids, method=Qwen3VL.encode_images
         )
         steps = jnp.arange(width)[None]
         order = jnp.where(
             steps < chunk.length[:, None], chunk.cached[:, None] + steps, -1
         )
-        hidden, cache = model.apply(
+        hidden, cache = apply(
             variables,
             chunk.ids,
             chunk.positions,
@@ -169,7 +172,7 @@ def make_turn(
             )
             place = (chunk.cached + chunk.length + index)[:, None]
             order = jnp.where(out.is_cut[:, None], place, -1)
-            hidden, cache = model.apply(
+            hidden, cache = apply(
                 variables,
                 token,
                 position,

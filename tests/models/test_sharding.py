@@ -65,32 +65,35 @@ def test_errors_name_the_parameter_and_the_rule():
 
 
 def run(golden, mesh, program_name):
-    """Runs one program of the parity check under a mesh; returns its result and text."""
+    """Runs a program of the parity check under a mesh; returns its result and text."""
     config, params = weights.load_folder(golden / "ckpt_a", mesh=mesh)
     case = Case(golden / "case_a_left_pad_mixed.npz", config)
     x = case.inputs(Shape(rows=8, tokens=15, pictures=8, patches=16))
     program = getattr(Programs(config, Qwen3VL(config)), program_name)
     with jax.set_mesh(mesh), jax.default_matmul_precision("highest"):
-        compiled = program.lower(params, x).compile()
+        # Run once: optimizing the code would take longer than it saves.
+        options = {"xla_backend_optimization_level": 0}
+        compiled = program.lower(params, x).compile(options)
         return compiled(params, x), compiled.as_text()
 
 
-# The programs contain the whole model and, of a mesh, every way to cut it.
 @pytest.mark.multidevice
-@pytest.mark.parametrize(
-    ("program", "sizes"), [("forward", (1, 4, 2)), ("gradient", (2, 2, 2))]
-)
-def test_the_numbers_are_the_same_on_eight_devices(golden, program, sizes):
-    alone, _ = run(golden, sharding.make_mesh(), program)
-    cut, text = run(golden, sharding.make_mesh(*sizes), program)
-    assert not any(leaf.is_fully_replicated for leaf in jax.tree.leaves(cut)[:1])
+def test_logits_are_the_same_on_eight_devices(golden):
+    alone, _ = run(golden, sharding.make_mesh(), "forward")
+    cut, text = run(golden, sharding.make_mesh(1, 4, 2), "forward")
+    assert not cut["logits"].is_fully_replicated
     # A wrong layout shows as a regrouping of activations between devices.
     assert "all-to-all" not in text
+    # Row 1 has no padding. Sums in another order; values up to 12.
+    np.testing.assert_allclose(alone["logits"][1], cut["logits"][1], atol=1e-4)
+
+
+@pytest.mark.multidevice
+def test_gradients_are_the_same_on_eight_devices(golden):
+    alone, _ = run(golden, sharding.make_mesh(), "gradient")
+    cut, _ = run(golden, sharding.make_mesh(2, 2, 2), "gradient")
     for a, b in zip(jax.tree.leaves(alone), jax.tree.leaves(cut), strict=True):
-        if program == "forward":  # [..., B, T, D]; what padding rows hold is arbitrary.
-            a, b = a[..., :2, -9:, :][..., -5:, :], b[..., :2, -9:, :][..., -5:, :]
-        # Sums in another order; values of order 1 to 12.
-        np.testing.assert_allclose(a, b, atol=1e-4)
+        np.testing.assert_allclose(a, b, atol=1e-5)  # values below 1
 
 
 @pytest.mark.parametrize("name", ["ckpt_a", "ckpt_b"])
@@ -100,4 +103,6 @@ def test_every_rule_of_the_model_is_used(golden, name):
     placed = sharding.parameter_shardings(
         weights.param_shapes(config), mesh, SHARDING_RULES
     )
-    assert placed["text"]["layers"]["o"]["kernel"].spec == PartitionSpec(None, "tp", "fsdp")
+    assert placed["text"]["layers"]["o"]["kernel"].spec == PartitionSpec(
+        None, "tp", "fsdp"
+    )

@@ -4,6 +4,7 @@ import functools
 import importlib
 import importlib.util
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from aes_hdc.envs.base import VisualEnv
@@ -15,7 +16,7 @@ SUITES = {"minigrid": "minigrid"}
 
 
 @functools.cache
-def load(suite: str) -> dict[str, type[VisualEnv[Any]]]:
+def load(suite: str) -> Mapping[str, type[VisualEnv[Any]]]:
     """Imports a suite.
 
     Args:
@@ -40,11 +41,7 @@ def load(suite: str) -> dict[str, type[VisualEnv[Any]]]:
     return importlib.import_module(f"{__name__}.{suite}").environments()
 
 
-def find(env_id: str) -> type[VisualEnv[Any]] | None:
-    """Returns the class of an id that belongs to a suite, or None.
-
-    Raises:
-        UserError: if the suite's package is not installed.
-    """
+def suite_of(env_id: str) -> str:
+    """Returns the suite that an id belongs to by its first word; empty for our own."""
     suite = env_id.partition("_")[0]
-    return load(suite).get(env_id) if suite in SUITES else None
+    return suite if suite in SUITES else ""

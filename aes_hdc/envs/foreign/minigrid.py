@@ -10,7 +10,8 @@ from typing import Any
 
 import minigrid  # noqa: F401
 
-from aes_hdc.envs.adapters.foreign import Env, ForeignEnv, Ladder, Rung, adapt
+from aes_hdc.envs.adapters.foreign import ForeignEnv, adapt
+from aes_hdc.envs.adapters.ladder import Env, Ladder, Rung
 from aes_hdc.envs.foreign import minigrid_seek as seek
 from aes_hdc.envs.foreign import minigrid_view as view
 from aes_hdc.envs.foreign.minigrid_plan import World

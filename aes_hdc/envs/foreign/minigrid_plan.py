@@ -52,6 +52,11 @@ class World:
     deadly: frozenset[Cell] = frozenset()
     plan: list[Action] = field(default_factory=list)
 
+    def kind(self, cell: Cell) -> str:
+        """The kind of what stands there; empty for nothing."""
+        thing = self.things.get(cell)
+        return thing.kind if thing else ""
+
     def is_free(self, cell: Cell) -> bool:
         """Whether the agent may stand there."""
         thing = self.things.get(cell)
@@ -72,10 +77,6 @@ class World:
             if thing.kind in words and thing.colour in words:
                 return cell
         return None
-
-    def ahead(self) -> Cell:
-        """The cell in front of the agent."""
-        return front(self.pose)
 
 
 def front(pose: Pose) -> Cell:
@@ -109,15 +110,13 @@ def _thing(thing: Any) -> Thing:
     return Thing(thing.type, thing.color, door)
 
 
-def go(world: World, accept: Callable[[Pose], bool]) -> bool:
-    """Walks to the nearest pose that is accepted, opening doors on the way.
-
-    Args:
-        world: changed where a route exists.
-        accept: whether a pose is good enough.
+def search(
+    world: World, accept: Callable[[Pose], bool]
+) -> tuple[Pose, list[list[Action]], list[Cell]] | None:
+    """Finds the cheapest way to a pose that is accepted; the world is left alone.
 
     Returns:
-        Whether there is a route.
+        The pose, the actions leg by leg and the doors they open, or None.
     """
     before: dict[Pose, tuple[Pose, list[Action]] | None] = {}
     queue: list[tuple[int, int, Pose, tuple[Pose, list[Action]] | None]] = [
@@ -130,14 +129,54 @@ def go(world: World, accept: Callable[[Pose], bool]) -> bool:
             continue
         before[pose] = origin
         if accept(pose):
-            world.plan += _unwind(world, before, pose)
-            world.pose = pose
-            return True
+            return (pose, *_unwind(before, pose))
         for after, steps in _moves(world, pose):
             if after not in before:
                 count += 1  # Ties go to the first found, so plans are reproducible.
                 heapq.heappush(queue, (cost + len(steps), count, after, (pose, steps)))
-    return False
+    return None
+
+
+def _unwind(
+    before: dict[Pose, tuple[Pose, list[Action]] | None], pose: Pose
+) -> tuple[list[list[Action]], list[Cell]]:
+    """The legs that led to a pose, and the doors opened by them."""
+    legs: list[list[Action]] = []
+    doors: list[Cell] = []
+    while (link := before[pose]) is not None:
+        pose, steps = link
+        legs.append(steps)
+        doors += [front(pose)] if len(steps) == 2 else []
+    return legs[::-1], doors
+
+
+def go(world: World, accept: Callable[[Pose], bool]) -> bool:
+    """Walks to the nearest pose that is accepted, opening doors on the way."""
+    found = search(world, accept)
+    if found is None:
+        return False
+    world.pose, legs, doors = found
+    for door in doors:
+        world.things[door].door = "open"
+    world.plan += [action for leg in legs for action in leg]
+    return True
+
+
+def reach(world: World, accept: Callable[[Pose], bool]) -> bool:
+    """Opens locked doors, with their keys, until no key is needed on the way."""
+    while not _reaches(world, accept):
+        locked = [c for c, thing in world.things.items() if thing.door == "locked"]
+        if not any(unlock(world, door) for door in locked):
+            return False
+    return True
+
+
+def _reaches(world: World, accept: Callable[[Pose], bool]) -> bool:
+    """Whether there is a way with empty hands."""
+    held, world.held = world.held, None
+    found = search(world, accept)
+    world.held = held
+    return found is not None
 
 
 def _moves(world: World, pose: Pose) -> Iterator[tuple[Pose, list[Action]]]:
@@ -157,84 +196,92 @@ def _moves(world: World, pose: Pose) -> Iterator[tuple[Pose, list[Action]]]:
     yield (pose[0], (heading + 1) % 4), [("right",)]
 
 
-def _unwind(world: World, before: dict[Pose, Any], pose: Pose) -> list[Action]:
-    """The actions that led to a pose; doors they open stay open."""
-    legs: list[list[Action]] = []
-    while before[pose] is not None:
-        origin, steps = before[pose]
-        if len(steps) == 2:
-            world.things[front(origin)].door = "open"
-        legs.append(steps)
-        pose = origin
-    return [action for steps in reversed(legs) for action in steps]
-
-
 def enter(world: World, cells: frozenset[Cell]) -> bool:
     """Plans to stand on one of the cells, fetching keys as needed."""
-    return _with_keys(world, lambda: go(world, lambda pose: pose[0] in cells))
 
+    def is_there(pose: Pose) -> bool:
+        return pose[0] in cells
 
-def face(world: World, cell: Cell) -> bool:
-    """Plans to stand before a cell, looking at it."""
-    return _with_keys(world, lambda: go(world, lambda pose: front(pose) == cell))
+    return reach(world, is_there) and go(world, is_there)
 
 
 def pick(world: World, cell: Cell) -> bool:
-    """Plans to take up what lies in a cell, laying down what is held."""
-    if not face(world, cell):
+    """Plans to take up what lies in a cell, laying down what is held before."""
+
+    def is_before(pose: Pose) -> bool:
+        return front(pose) == cell
+
+    if not reach(world, is_before):
         return False
-    if world.held is not None and not (lay_down(world) and face(world, cell)):
+    if world.held is not None and not lay_aside(world, is_before):
+        return False
+    if not go(world, is_before):
         return False
     world.held = world.things.pop(cell)
     world.plan.append(("pickup",))
     return True
 
 
-def lay_down(world: World, allowed: Callable[[Cell], bool] = lambda cell: True) -> bool:
-    """Plans to drop what is held on the nearest free cell that is allowed."""
-    if world.held is None or not go(
-        world, lambda pose: front(pose) not in world.things and allowed(front(pose))
-    ):
+def lay_aside(world: World, accept: Callable[[Pose], bool]) -> bool:
+    """Plans to drop what is held where it blocks neither a door nor the way."""
+
+    def blocks(pose: Pose) -> bool:
+        cell, (old, world.pose) = front(pose), (world.pose, pose)
+        world.things[cell] = Thing("ball", "grey")
+        found = search(world, accept)
+        del world.things[cell]
+        world.pose = old
+        return found is None
+
+    def is_aside(pose: Pose) -> bool:
+        cell = front(pose)
+        return all(apart(cell, c) > 1 or not t.door for c, t in world.things.items())
+
+    return lay_down(world, lambda pose: is_aside(pose) and not blocks(pose)) or (
+        lay_down(world, lambda pose: not blocks(pose))
+    )
+
+
+def lay_down(world: World, allowed: Callable[[Pose], bool]) -> bool:
+    """Plans to drop what is held from the nearest pose that is allowed."""
+
+    def is_clear(pose: Pose) -> bool:
+        return front(pose) not in world.things and allowed(pose)
+
+    if world.held is None or not go(world, is_clear):
         return False
-    world.things[world.ahead()] = world.held
+    world.things[front(world.pose)] = world.held
     world.held = None
     world.plan.append(("drop",))
     return True
 
 
 def unlock(world: World, cell: Cell) -> bool:
-    """Plans to open the door in a cell."""
+    """Plans to open the door in a cell, fetching its key and clearing its front."""
+
+    def is_before(pose: Pose) -> bool:
+        return front(pose) == cell
+
     thing = world.things[cell]
-    for near in [c for c, other in world.things.items() if other.kind == "ball"]:
-        # A ball in the doorway is carried away first.
-        if apart(near, cell) == 1 and pick(world, near):
-            lay_down(world, lambda clear: apart(clear, cell) > 1)
-    if thing.door == "locked" and not world.opens(cell):
-        key = world.find(thing.colour, "key")
-        if key is None or not pick(world, key):
-            return False
-    if not face(world, cell):
+    was, thing.door = thing.door, "shut"  # A key may lie behind its own door.
+    ready = _reaches(world, is_before) or _clear(world, cell)
+    key = world.find(thing.colour, "key")
+    if was == "locked" and world.held != Thing("key", thing.colour):
+        ready = ready and key is not None and pick(world, key)
+    thing.door = was
+    if not ready or not go(world, is_before):
         return False
     thing.door = "open"
     world.plan.append(("toggle",))
     return True
 
 
-def _with_keys(world: World, attempt: Callable[[], bool]) -> bool:
-    """Makes an attempt, and again after each locked door that can be opened."""
-    if attempt():
-        return True
-    for cell, thing in list(world.things.items()):
-        if thing.door != "locked":
-            continue
-        key = world.find(thing.colour, "key")
-        if key is None and not world.opens(cell):
-            continue
-        # A key behind its own door would send the planner round in circles.
-        thing.door = "shut"
-        reachable = world.held is not None and key is None
-        reachable = reachable or (key is not None and pick(world, key))
-        thing.door = "locked"
-        if reachable and unlock(world, cell) and attempt():
-            return True
-    return False
+def _clear(world: World, cell: Cell) -> bool:
+    """Carries a ball away that stands in front of a door."""
+    balls = [c for c, t in world.things.items() if t.kind == "ball"]
+    return any(
+        apart(ball, cell) == 1
+        and pick(world, ball)
+        and lay_down(world, lambda pose: apart(front(pose), cell) > 1)
+        for ball in balls
+    )

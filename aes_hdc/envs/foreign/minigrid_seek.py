@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from aes_hdc.envs.actions import Action
-from aes_hdc.envs.adapters.foreign import Env
+from aes_hdc.envs.adapters.ladder import Env
 from aes_hdc.envs.foreign import minigrid_plan as plan
-from aes_hdc.envs.foreign.minigrid_plan import World, apart
+from aes_hdc.envs.foreign.minigrid_plan import Cell, World, apart
 
 
 def solver(
@@ -21,6 +21,11 @@ def solver(
     return solve
 
 
+def _cell(position: Any) -> Cell:
+    """A MiniGrid position as plain integers."""
+    return int(position[0]), int(position[1])
+
+
 def to_goal(raw: Any, world: World) -> bool:
     """Plans to reach the goal square."""
     goals = frozenset(c for c, t in world.things.items() if t.kind == "goal")
@@ -29,13 +34,13 @@ def to_goal(raw: Any, world: World) -> bool:
 
 def to_side(raw: Any, world: World) -> bool:
     """Plans to enter the success cell and not the other one."""
-    world.deadly |= {tuple(map(int, raw.failure_pos))}
-    return plan.enter(world, frozenset([tuple(map(int, raw.success_pos))]))
+    world.deadly |= {_cell(raw.failure_pos)}
+    return plan.enter(world, frozenset([_cell(raw.success_pos)]))
 
 
 def beside(raw: Any, world: World) -> bool:
     """Plans to say done next to the target."""
-    target = tuple(map(int, raw.target_pos))
+    target = _cell(raw.target_pos)
     if not plan.go(world, lambda pose: apart(pose[0], target) == 1):
         return False
     world.plan.append(("done",))
@@ -44,14 +49,17 @@ def beside(raw: Any, world: World) -> bool:
 
 def put_near(raw: Any, world: World) -> bool:
     """Plans to carry one object to another."""
-    target = tuple(map(int, raw.target_pos))
+    target = _cell(raw.target_pos)
     if world.held is None:
         cell = world.find(raw.moveColor, raw.move_type)
         if cell is None or not plan.pick(world, cell):
             return False
-    return plan.lay_down(
-        world, lambda c: max(abs(c[0] - target[0]), abs(c[1] - target[1])) <= 1
-    )
+    return plan.lay_down(world, lambda pose: _near(plan.front(pose), target))
+
+
+def _near(one: Cell, two: Cell) -> bool:
+    """Whether two cells touch, corners included."""
+    return max(abs(one[0] - two[0]), abs(one[1] - two[1])) <= 1
 
 
 def fetch(raw: Any, world: World) -> bool:

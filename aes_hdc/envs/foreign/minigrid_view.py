@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 from minigrid.core.grid import Grid
 
-from aes_hdc.envs.adapters.foreign import Env, fit
+from aes_hdc.envs.adapters.foreign import fit
+from aes_hdc.envs.adapters.ladder import Env
 from aes_hdc.envs.foreign import minigrid_plan as plan
 from aes_hdc.envs.foreign.minigrid_plan import Thing, apart
 from aes_hdc.episode import Event
@@ -45,10 +46,17 @@ def scene(env: Env) -> str:
         f"agent {y - top + 1} {x - left + 1} {FACING[heading]}",
         f"hold {held.colour} {held.kind}" if held else "hold nothing",
     ]
+    rim = {(x, y) for x in (left, left + width - 1) for y in range(top, top + height)}
+    rim |= {(x, y) for y in (top, top + height - 1) for x in range(left, left + width)}
+    # A closed rim goes without saying, as where it is cut off the picture.
+    if any(world.kind(cell) not in ("wall", "door") for cell in rim):
+        rim = set()
     runs: dict[tuple[str, int], list[int]] = {}
-    for (x, y), thing in sorted(world.things.items(), key=lambda item: item[0][::-1]):
-        row, column = y - top + 1, x - left + 1
+    for cell, thing in sorted(world.things.items(), key=lambda item: item[0][::-1]):
+        row, column = cell[1] - top + 1, cell[0] - left + 1
         if not (0 < row <= height and 0 < column <= width):
+            continue
+        if thing.kind == "wall" and cell in rim:
             continue
         if thing.kind in ("wall", "lava"):
             runs.setdefault((thing.kind, row), []).append(column)
@@ -70,7 +78,7 @@ def caption(env: Env) -> str:
     """Returns what lies ahead, and where the things are as seen from the agent."""
     world = plan.read(env.unwrapped)
     (x, y), heading = world.pose
-    ahead = world.things.get(world.ahead())
+    ahead = world.things.get(plan.front(world.pose))
     words = [
         f"facing {FACING[heading]}, {' '.join(_name(ahead)) if ahead else 'free'} ahead"
     ]
@@ -92,8 +100,15 @@ def frame(env: Env, side: int) -> np.ndarray:
     left, top, width, height = view(env)
     cell = max(1, side // max(width, height))
     x, y = int(raw.agent_pos[0]) - left, int(raw.agent_pos[1]) - top
-    grid = raw.grid.slice(left, top, width, height)
-    image = grid.render(cell, (x, y), int(raw.agent_dir))
+    image = np.zeros((height * cell, width * cell, 3), np.uint8)
+    for row, column in np.ndindex(height, width):
+        image[row * cell : (row + 1) * cell, column * cell : (column + 1) * cell] = (
+            Grid.render_tile(
+                raw.grid.get(left + column, top + row),
+                agent_dir=int(raw.agent_dir) if (column, row) == (x, y) else None,
+                tile_size=cell,
+            )
+        )
     if raw.carrying is not None and cell >= 4:
         half = cell // 2
         icon = Grid.render_tile(raw.carrying, tile_size=half)
@@ -115,7 +130,7 @@ def size(env: Env) -> int:
 def repeats(env: Env) -> dict[str, int]:
     """Returns how many steps one reply may walk."""
     _, _, width, height = view(env)
-    return {"forward": min(plan.MAX_REPEAT, max(width, height) - 1)}
+    return {"forward": min(plan.MAX_REPEAT, max(2, width - 1, height - 1))}
 
 
 def events(old: Env, new: Env, verb: str) -> list[Event]:

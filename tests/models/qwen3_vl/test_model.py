@@ -10,6 +10,9 @@ from aes_hdc.models.qwen3_vl.text import init_cache
 from aes_hdc.models.qwen3_vl.weights import load_folder
 from experiments.parity import Case
 
+# The programs run once on little data, so optimizing them takes longer than it saves.
+jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _full_precision():
@@ -33,7 +36,7 @@ def loss(model, params, x):
 @pytest.fixture(scope="module")
 def gradient(checkpoint_a, case):
     config, params = checkpoint_a
-    return jax.jit(jax.grad(partial(loss, Qwen3VL(config))))(params, case)
+    return jit(jax.grad(partial(loss, Qwen3VL(config))))(params, case)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +49,7 @@ def test_loops_and_recomputation_change_no_number(
 ):
     config, params = checkpoint_a
     model = Qwen3VL(config, **options)
-    other = jax.jit(jax.grad(partial(loss, model)))(params, case)
+    other = jit(jax.grad(partial(loss, model)))(params, case)
     for a, b in zip(jax.tree.leaves(gradient), jax.tree.leaves(other), strict=True):
         # Float32 rounding; the largest entries are of order 100.
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-3)
@@ -57,7 +60,7 @@ def vision(checkpoint_a, case):
     config, params = checkpoint_a
     model = Qwen3VL(config)
     encode = partial(model.apply, method="encode_images")
-    return jax.jit(encode)({"params": params}, case.patches, case.grids)
+    return jit(encode)({"params": params}, case.patches, case.grids)
 
 
 def test_chunks_through_the_cache_equal_one_pass(checkpoint_a, case, vision):
@@ -93,7 +96,7 @@ def test_chunks_through_the_cache_equal_one_pass(checkpoint_a, case, vision):
         return jnp.sum(hidden**2), hidden
 
     want, got = (
-        jax.jit(jax.value_and_grad(f, has_aux=True))(params) for f in (whole, chunked)
+        jit(jax.value_and_grad(f, has_aux=True))(params) for f in (whole, chunked)
     )
     np.testing.assert_allclose(want[0][1], got[0][1], atol=1e-4)  # values up to 5
     for a, b in zip(jax.tree.leaves(want[1]), jax.tree.leaves(got[1]), strict=True):
@@ -102,7 +105,7 @@ def test_chunks_through_the_cache_equal_one_pass(checkpoint_a, case, vision):
 
 def test_text_alone_needs_no_pictures(checkpoint_a, case, vision):
     config, params = checkpoint_a
-    run = jax.jit(partial(Qwen3VL(config).apply, {"params": params}))
+    run = jit(partial(Qwen3VL(config).apply, {"params": params}))
     text = (case.ids, case.positions, case.order)
     nothing = np.full_like(case.vision_index, -1)
     alone, _ = run(*text)
@@ -119,7 +122,7 @@ def test_bfloat16_keeps_float32_logits_close_to_the_exact_ones(golden):
     x = case.inputs(case.shape)
     model = Qwen3VL(config, dtype=jnp.bfloat16)
 
-    @jax.jit
+    @jit
     def logits(params):
         variables = {"params": params}
         vision = model.apply(variables, x.patches, x.grids, method="encode_images")
@@ -134,7 +137,7 @@ def test_bfloat16_keeps_float32_logits_close_to_the_exact_ones(golden):
 
 def test_fresh_parameters_have_the_shapes_of_loaded_ones(checkpoint_a):
     config, params = checkpoint_a
-    fresh = jax.jit(partial(init_params, Qwen3VL(config)))(
+    fresh = jit(partial(init_params, Qwen3VL(config)))(
         jax.random.key(0, impl="rbg")  # Compiles faster than the default.
     )
     assert jax.tree.map(jnp.shape, fresh) == jax.tree.map(jnp.shape, params)
