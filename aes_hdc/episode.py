@@ -182,8 +182,10 @@ class Conversation:
         positions: [3, n] int32, M-RoPE.
         image: [n] int32, which of `pictures` the slot shows, -1 for text.
         image_token: [n] int32, which merged token of that picture, 0 for text.
-        turn: [n] int32, the turn in which the policy wrote the token, -1 where it did not.
-        logprobs: [n] float32, nats, under the policy that played; 0 where it did not write.
+        turn: [n] int32, the turn in which the policy wrote the token, -1 where it did
+            not.
+        logprobs: [n] float32, nats, under the policy that played; 0 where it did not
+            write.
         pictures: per picture its patches, [P, 3 * patch**2] uint8, and grid, [2] int32.
     """
 
@@ -196,4 +198,5 @@ class Conversation:
     pictures: tuple[tuple[np.ndarray, np.ndarray], ...]
 
     def __len__(self) -> int:
+        """Returns the number of tokens."""
         return len(self.ids)

@@ -1,7 +1,8 @@
 """Random streams named by what they are for, so that resuming needs no generator state.
 
-Every draw of a run comes from a stream that is a function of the run's seed, a purpose and
-counters such as the update and the episode. Nothing depends on how many draws came before.
+Every draw of a run comes from a stream that is a function of the run's seed, a purpose
+and counters such as the update and the episode. Nothing depends on how many draws came
+before.
 """
 
 import hashlib

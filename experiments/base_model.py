@@ -1,4 +1,4 @@
-"""A model folder from nothing: a tokenizer of the environments' own text, fresh weights."""
+"""A model folder from nothing: a tokenizer of the environments' text, fresh weights."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

@@ -24,7 +24,7 @@ def listen() -> None:
 
 
 def count() -> int:
-    """Returns the number of programs compiled, or loaded from the cache, since `listen`."""
+    """Returns how many programs were compiled, or taken from cache, since `listen`."""
     return len(_programs)
 
 

@@ -16,6 +16,7 @@ from experiments.suite import Suite
 from experiments.trajectory_sets import play_suite
 
 Outcomes = dict[tuple[str, str, int], np.ndarray]  # (env, harness, level) -> [I]
+Means = dict[tuple[str, str, int], dict[int, float]]  # ... -> seed -> success
 
 
 def draw_tasks(
@@ -85,7 +86,7 @@ def evaluate(
     tasks = draw_tasks(
         suite, seed=seed, levels=levels, harnesses=harnesses, samples=samples
     )
-    outcomes = {}
+    means = {}
     progress = Progress("evaluate", len(players))
     for number, (name, (player, params)) in enumerate(players.items()):
         path = folder / f"{name}.jsonl"
@@ -97,9 +98,8 @@ def evaluate(
             storage.write_text(path, "".join(lines))
             success = float(np.mean([episode.success for episode in episodes]))
             progress.step(number + 1, policy=name, success=success)
-        outcomes[name] = _outcomes(storage.read_jsonl(path))
-    if "after" not in outcomes:
-        outcomes["after"] = outcomes["before"]
+        means[name] = _means(storage.read_jsonl(path))
+    outcomes = _paired(means["before"], means.get("after", means["before"]))
     panels = {
         "id": suite.pool,
         "ood": suite.ood,
@@ -138,7 +138,7 @@ def _line(episode: Episode) -> dict[str, Any]:
     }
 
 
-def _outcomes(lines: Sequence[Mapping[str, Any]]) -> Outcomes:
+def _means(lines: Sequence[Mapping[str, Any]]) -> Means:
     """Mean success of every instance, by cell; broken episodes are left out."""
     cells: dict[tuple[str, str, int], dict[int, list[bool]]] = {}
     for line in lines:
@@ -148,9 +148,20 @@ def _outcomes(lines: Sequence[Mapping[str, Any]]) -> Outcomes:
                 line["success"]
             )
     return {
-        key: np.array([np.mean(found[seed]) for seed in sorted(found)])
+        key: {seed: float(np.mean(success)) for seed, success in found.items()}
         for key, found in cells.items()
     }
+
+
+def _paired(before: Means, after: Means) -> dict[str, Outcomes]:
+    """Keeps the instances that both policies have, in one order: pairs stay pairs."""
+    outcomes: dict[str, Outcomes] = {"before": {}, "after": {}}
+    for key in before.keys() & after.keys():
+        seeds = sorted(before[key].keys() & after[key].keys())
+        if seeds:
+            outcomes["before"][key] = np.array([before[key][seed] for seed in seeds])
+            outcomes["after"][key] = np.array([after[key][seed] for seed in seeds])
+    return outcomes
 
 
 def _conditions(tasks: Sequence[Task]) -> list[dict[str, Any]]:

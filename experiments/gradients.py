@@ -59,7 +59,7 @@ def measure(
 
     Args:
         suite: the environments.
-        player: plays with the base model, already started.
+        player: of the base model.
         learner: holds the base model.
         folder: of the stage.
         seed: the run's.

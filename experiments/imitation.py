@@ -103,7 +103,7 @@ class Imitator:
                 line: dict[str, Any] = {"step": step + 1, "wall": round(time.time(), 3)}
                 line |= {"config_hash": self.config_hash, "git": self.git}
                 line |= self.learner.imitate(lesson)
-                shown: dict[str, float | str] = {"loss": line["loss"]}
+                shown: dict[str, float | str] = {"loss": line.get("loss", "skipped")}
                 if (step + 1) % self.measure_every == 0:
                     table = self.measure(step + 1)
                     is_done = self.is_enough(table)
@@ -121,8 +121,8 @@ class Imitator:
         """Finds, per environment, skill and level, how often the oracle must err.
 
         The noise is the least of `NOISES` with which success is at most the skill asked
-        for, measured on 100 episodes; an environment whose oracle needs no help from luck
-        to stay below gets the noise of random play.
+        for, measured on 100 episodes; an environment whose oracle needs no help from
+        luck to stay below gets the noise of random play.
         """
         found: dict[tuple[str, float, int], float] = {}
         skills = sorted({lesson.skill for lesson in self.lessons} - {1.0})

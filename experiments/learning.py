@@ -1,5 +1,6 @@
 """One update: advantages, micro-batches, accumulated gradients, one optimizer step."""
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -7,10 +8,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
+from aes_hdc import storage
 from aes_hdc.episode import Conversation
+from aes_hdc.errors import UserError
 from aes_hdc.learner.advantages import group_relative, is_degenerate
 from aes_hdc.learner.batch import Shape, micro_batches
 from aes_hdc.learner.losses import Batch, LossSettings, Sums
@@ -19,12 +23,18 @@ from aes_hdc.learner.step import (
     make_accumulate,
     make_apply,
     make_gradient,
+    make_score,
 )
 from aes_hdc.models.qwen3_vl.model import Qwen3VL
 from aes_hdc.policy.distribution import TokenDistribution
 from aes_hdc.rollouts.chat import Chat
 
 Metrics = dict[str, float]
+
+MAX_REJECTED = 3
+# Log-probabilities in nats may differ that much between sampling and learning: rounding
+# alone makes 1e-5 in float32.
+MAX_GAP, MAX_GAP_16 = 1e-3, 0.1
 
 
 @dataclass(frozen=True)
@@ -68,13 +78,16 @@ class Learner:
         optimizer: the optax chain.
         settings: the loss.
         shapes: of micro-batches, from small to large.
-        aggregation: "constant" divides the summed loss by rows * `row_tokens` (Dr. GRPO: no
-            row weighs more for being short), "token" by the number of action tokens.
+        aggregation: "constant" divides the summed loss by rows * `row_tokens` (Dr.
+            GRPO: no row weighs more for being short), "token" by the number of action
+            tokens.
         row_tokens: action tokens of the longest possible row.
         std: what group-relative advantages are divided by.
         num_minibatches: optimizer steps an update.
         workers: micro-batches computed at a time; above 1 for small models on a CPU.
-        state: parameters and optimizer state.
+        dump_folder: where a batch is written whose gradient is not finite.
+        state: parameters and optimizer state; a step donates it.
+        num_rejected: steps in a row whose gradient was not finite.
     """
 
     policy: Policy
@@ -86,7 +99,9 @@ class Learner:
     std: Literal["none", "group", "batch"] = "none"
     num_minibatches: int = 1
     workers: int = 1
+    dump_folder: Path | None = None
     state: TrainState = field(init=False)
+    num_rejected: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         """Builds the programs; nothing compiles before its first call."""
@@ -95,8 +110,12 @@ class Learner:
         )
         self._accumulate = make_accumulate()
         self._apply = make_apply(self.optimizer)
+        self._score = make_score(self.policy.model, self.policy.distribution)
+        params = self.policy.params
+        if self.settings.kl_coef:  # The first step donates what the state holds.
+            params = jax.jit(lambda tree: jax.tree.map(jnp.copy, tree))(params)
         init = jax.jit(self.optimizer.init)
-        self.state = TrainState(self.policy.params, init(self.policy.params))
+        self.state = TrainState(params, init(params))
 
     def gradient(
         self,
@@ -110,12 +129,15 @@ class Learner:
             advantages: per row a number, or one per turn.
 
         Returns:
-            Gradients of the summed loss (None where no row has a token) and metric sums.
+            Gradients of the summed loss (None where no row has a token) and metric
+            sums.
         """
         kept = [i for i, c in enumerate(conversations) if (c.turn >= 0).any()]
         batches = micro_batches(
             [conversations[i] for i in kept], [advantages[i] for i in kept], self.shapes
         )
+        if self.settings.kl_coef:
+            batches = map(self._referenced, batches)
         total: Any = None
         sums: Metrics = {}
         for grads, part in self._each(batches):
@@ -126,10 +148,16 @@ class Learner:
                 sums[name] = max(before, value) if is_max else before + value
         return total, sums
 
+    def _referenced(self, batch: Batch) -> Batch:
+        """Fills in the log-probabilities of the policy that training began with."""
+        logprobs = self._score(self.policy.params, batch.tokens)
+        return batch._replace(reference_logprobs=logprobs)
+
     def _each(self, batches: Iterable[Batch]) -> Iterator[tuple[Any, Sums]]:
         """Yields the gradient of each micro-batch, in order.
 
-        A small program leaves cores idle: with several workers, programs run side by side.
+        A small program leaves cores idle: with several workers, programs run side by
+        side.
         """
         if self.workers == 1:
             yield from (self._gradient(self.state.params, batch) for batch in batches)
@@ -158,9 +186,9 @@ class Learner:
         """Makes one GRPO update of the informative groups, dropping the degenerate.
 
         Returns:
-            Means over action tokens of the last minibatch's metrics, the largest gap between
-            sampled and recomputed log-probability in the first, the gradient's norm, and the
-            fraction of degenerate groups.
+            Means over action tokens of the last minibatch's metrics, the largest gap
+            between sampled and recomputed log-probability in the first, the gradient's
+            norm, and the fraction of degenerate groups.
         """
         informative = [g for g in groups if not is_degenerate(g.rewards)]
         metrics = {
@@ -174,7 +202,11 @@ class Learner:
             for index in part:
                 rows += informative[index].conversations
                 credit += advantages[index].tolist()
-            metrics |= self._minibatch(rows, credit, is_first=number == 0)
+            found = self._minibatch(rows, credit, is_first=number == 0)
+            found["skipped_updates"] = metrics["skipped_updates"] + found.get(
+                "skipped_updates", 0.0
+            )
+            metrics |= found
         return metrics
 
     def imitate(self, conversations: Sequence[Conversation]) -> Metrics:
@@ -194,12 +226,44 @@ class Learner:
             return {}
         divisor = self._divisor(len(rows), sums)
         norm, is_applied = self.step(grads, divisor)
+        if not is_applied:
+            self._reject(rows, credit)
+            return {"skipped_updates": 1.0}
+        self.num_rejected = 0
         tokens = max(sums.pop("tokens"), 1.0)
         gap_max = sums.pop("logprob_gap_max")
         metrics = {"loss": sums.pop("loss") / divisor, "grad_norm": norm}
         metrics |= {name: value / tokens for name, value in sums.items()}
         if is_first:
             metrics["logprob_gap_max"] = gap_max
+            limit = MAX_GAP if self.policy.model.dtype == jnp.float32 else MAX_GAP_16
+            if gap_max > limit:
+                logging.warning(
+                    "sampled and recomputed log-probabilities differ by %.3g", gap_max
+                )
         else:
             metrics.pop("logprob_gap")
-        return metrics | {"skipped_updates": float(not is_applied)}
+        return metrics | {"skipped_updates": 0.0}
+
+    def _reject(self, rows: Sequence[Conversation], credit: Sequence[float]) -> None:
+        """Counts a gradient that was not finite; the third in a row ends the run."""
+        self.num_rejected += 1
+        logging.warning("gradient not finite: the step is left out")
+        if self.num_rejected < MAX_REJECTED:
+            return
+        where = ""
+        if self.dump_folder is not None:
+            path = self.dump_folder / "not_finite.npz"
+            storage.write_npz(
+                path,
+                ids=np.concatenate([row.ids for row in rows]),
+                turn=np.concatenate([row.turn for row in rows]),
+                logprobs=np.concatenate([row.logprobs for row in rows]),
+                length=np.array([len(row) for row in rows]),
+                advantage=np.array(credit),
+            )
+            where = f"; the batch is in {path}"
+        raise UserError(
+            f"gradient not finite in {MAX_REJECTED} steps in a row{where}; the last"
+            " checkpoint is good: lower learner.optimizer.learning_rate and carry on"
+        )

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 
 from aes_hdc import storage
+from aes_hdc.errors import UserError
 from aes_hdc.learner.batch import Shape
 from aes_hdc.learner.losses import LossSettings
 from aes_hdc.learner.optimizer import make_optimizer
@@ -64,29 +65,50 @@ def make_player(
 
 
 def make_learner(
-    policy: Policy, section: Mapping[str, Any], rollout: Mapping[str, Any]
+    policy: Policy,
+    section: Mapping[str, Any],
+    rollout: Mapping[str, Any],
+    folder: Path | None = None,
 ) -> Learner:
-    """Builds a learner from the learner section; rollout gives the longest reply."""
+    """Builds a learner from the learner section; rollout gives the longest reply.
+
+    Args:
+        policy: what learns.
+        section: `learner` of the config.
+        rollout: `rollout` of the config.
+        folder: where batches are written whose gradients are not finite.
+
+    Raises:
+        UserError: if the last shape does not hold the longest episode.
+    """
     shapes = [
         Shape(rows, slots, actions, pictures, policy.chat.patch_shape)
         for rows, slots, actions, pictures in section["shapes"]
     ]
+    longest = rollout["max_new_tokens"] * section["max_turns"]
+    rows, slots, actions, pictures = section["shapes"][-1]
+    if slots < rollout["slots"] or actions < longest or pictures < section["max_turns"]:
+        raise UserError(
+            f"learner.shapes: the last shape is {(rows, slots, actions, pictures)}; it"
+            f" needs {rollout['slots']} slots (rollout.slots), {longest} sampled tokens"
+            f" and {section['max_turns']} pictures (learner.max_turns) or more"
+        )
     return Learner(
         policy=policy,
         optimizer=make_optimizer(**section["optimizer"]),
         settings=LossSettings(**section["loss"]),
         shapes=shapes,
         aggregation=section["aggregation"],
-        row_tokens=rollout["max_new_tokens"] * section["max_turns"],
+        row_tokens=longest,
         std=section["std"],
         num_minibatches=section["num_minibatches"],
         workers=section["workers"],
+        dump_folder=folder,
     )
 
 
 def save_policy(policy: Policy, params: Any, folder: Path) -> None:
     """Writes a model folder with the policy's tokenizer and these parameters."""
-    dtype = storage.read_json(policy.folder / "config.json")["dtype"]
     save_folder(
         folder,
         policy.model.config,
@@ -94,5 +116,15 @@ def save_policy(policy: Policy, params: Any, folder: Path) -> None:
         tokenizer_folder=policy.folder,
         preprocessor=storage.read_json(policy.folder / "preprocessor_config.json"),
         generation=storage.read_json(policy.folder / "generation_config.json"),
-        dtype=jax.numpy.dtype(dtype),
+        dtype=jax.numpy.dtype(_stored_dtype(policy.folder)),
     )
+
+
+def _stored_dtype(folder: Path) -> str:
+    """The type of a folder's weights; public folders say it in one of several places."""
+    data = storage.read_json(folder / "config.json")
+    for section in (data, data.get("text_config", {})):
+        for key in ("dtype", "torch_dtype"):
+            if key in section:
+                return section[key]
+    return "float32"

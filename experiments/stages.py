@@ -103,9 +103,14 @@ def gradient(run: Run) -> list[str]:
     """Measures every pool environment's policy gradient at the base model."""
     policy = run.policy()
     section = dict(run.config["gradients"])
-    learner = make_learner(policy, run.config["learner"], run.config["rollout"])
+    terms = {
+        "kl_coef": 0.0,
+        "entropy_coef": 0.0,
+    }  # Learning signals alone are compared.
+    options = run.config["learner"]
+    options = options | {"loss": options["loss"] | terms}
+    learner = make_learner(policy, options, run.config["rollout"])
     player = run.player(policy)
-    player.start(policy.params, run.seed, "gradients")
     return gradients.measure(
         run.suite, player, learner, run.folder("gradients"), seed=run.seed, **section
     )
@@ -205,7 +210,7 @@ def _imitate(run: Run) -> list[str]:
     ]
     section["levels"] = {level: share for level, share in section["levels"]}
     imitator = Imitator(
-        learner=make_learner(policy, config["learner"], config["rollout"]),
+        learner=make_learner(policy, config["learner"], config["rollout"], folder),
         player=run.player(policy),
         env_ids=run.suite.env_ids,
         folder=folder,
@@ -227,7 +232,7 @@ def _reinforce(run: Run) -> list[str]:
     config, folder = run.config, run.folder("train")
     section = dict(config["learner"])
     policy = run.policy()
-    learner = make_learner(policy, config["learner"], config["rollout"])
+    learner = make_learner(policy, config["learner"], config["rollout"], folder)
     ladder = run.suite.ladder
     settings = Settings(num_harness_levels=len(ladder), **config["curriculum"])
     selected = selected_ids(run)

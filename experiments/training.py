@@ -83,7 +83,7 @@ class Trainer:
                     )
 
     def _resume(self) -> int:
-        """Loads the newest checkpoint and drops log lines of updates that are redone."""
+        """Loads the newest checkpoint and drops log lines of updates to be redone."""
         found = checkpoint.restore(self.folder / "checkpoints", self.learner.state)
         step = 0
         if found is not None:
@@ -99,6 +99,7 @@ class Trainer:
             "step": step,
             "wall": round(time.time(), 3),
             "config_hash": self.config_hash,
+            "git": self.git,
         }
 
     def draw(self, step: int) -> list[Task]:

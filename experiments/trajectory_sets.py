@@ -39,8 +39,8 @@ def collect(
 ) -> list[str]:
     """Writes weak.jsonl and strong.jsonl; one that is there already is kept.
 
-    The stronger policy is an oracle that errs now and then: as often as leaves it at least
-    `strong_success`, so that its failures are in the evidence as well.
+    The stronger policy is an oracle that errs now and then: as often as leaves it at
+    least `strong_success`, so that its failures are in the evidence as well.
 
     Args:
         suite: the environments.

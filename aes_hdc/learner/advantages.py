@@ -25,10 +25,10 @@ def group_relative(
 ) -> list[np.ndarray]:
     """Computes GRPO's advantages, A = R - mean(R) of the group, [1].
 
-    `std` divides by (s + 1e-4), s the standard deviation of the group or of all informative
-    groups; "none" is Dr. GRPO [2], which has no bias toward easy or hard instances. Groups
-    with equal rewards get exactly 0: in float32 eight rewards of 0.1 have a "standard
-    deviation" of 7.5e-9, and dividing by it makes -0.43 of nothing.
+    `std` divides by (s + 1e-4), s the standard deviation of the group or of all
+    informative groups; "none" is Dr. GRPO [2], which has no bias toward easy or hard
+    instances. Groups with equal rewards get exactly 0: in float32 eight rewards of 0.1
+    have a "standard deviation" of 7.5e-9, and dividing by it makes -0.43 of nothing.
 
     [1] Shao et al., DeepSeekMath, 2024. [2] Liu et al., Understanding R1-Zero, 2025.
 

@@ -19,7 +19,8 @@ class Shape:
         slots: tokens of one.
         actions: tokens that the policy wrote in one.
         pictures: pictures of all rows together.
-        patches: patches per picture and values per patch, as the vision tower reads them.
+        patches: patches per picture and values per patch, as the vision tower reads
+            them.
     """
 
     rows: int

@@ -1,8 +1,8 @@
 """Checkpoints between updates: Orbax for arrays, JSON for the rest, our own manifest.
 
-Orbax makes a step visible only when it is whole but does not notice a flipped bit in array
-data, so every file's size and sha256 stand in a manifest that is written last and checked
-before a step is used.
+Orbax makes a step visible only when it is whole but does not notice a flipped bit in
+array data, so every file's size and sha256 stand in a manifest that is written last and
+checked before a step is used.
 """
 
 import hashlib
@@ -58,8 +58,8 @@ def save(
 def restore(folder: Path, like: Any) -> tuple[int, Any, dict[str, Any]] | None:
     """Reads the newest intact step.
 
-    An injured step is renamed to `<step>.injured` and reported in one line; the step before
-    it is used.
+    An injured step is renamed to `<step>.injured` and reported in one line; the step
+    before it is used.
 
     Args:
         folder: as for `save`.
@@ -89,7 +89,8 @@ def restore(folder: Path, like: Any) -> tuple[int, Any, dict[str, Any]] | None:
         )
     if steps:
         raise UserError(
-            f"checkpoints in {str(folder)!r} are all injured; restart with --restart=train"
+            f"checkpoints in {str(folder)!r} are all injured; restart with"
+            " --restart=train"
         )
     return None
 
@@ -103,7 +104,7 @@ def _digests(folder: Path) -> dict[str, dict[str, Any]]:
     """Maps every file below the folder, manifest apart, to its size and sha256."""
     found = {}
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.name != MANIFEST:
+        if path.is_file() and path != folder / MANIFEST:
             data = path.read_bytes()
             name = path.relative_to(folder).as_posix()
             found[name] = {

@@ -1,7 +1,7 @@
 """Sketches of an environment's policy gradient: random projections to [S].
 
-A sketch is linear and keeps inner products in expectation, so cosines of gradients of any
-size can be read from a few thousand numbers.
+A sketch is linear and keeps inner products in expectation, so cosines of gradients of
+any size can be read from a few thousand numbers.
 """
 
 from collections.abc import Callable
@@ -16,9 +16,10 @@ Params = Any
 def make_sketch(size: int, seed: int = 0) -> Callable[[Params], jax.Array]:
     """Returns jitted sketch(grads) -> [size] float32.
 
-    Entry i of leaf l is multiplied by a sign hashed from (seed, l, i) and added to bucket
-    i mod size. Unbiased: E<S g, S h> = <g, h>, with variance at most
-    (|g|^2 |h|^2 + <g, h>^2) / size, so a cosine near 0 errs by about 1 / sqrt(size).
+    Entry i of leaf l is multiplied by a sign hashed from (seed, l, i) and added to
+    bucket i mod size. Unbiased: E<S g, S h> = <g, h>, with variance at most
+    (|g|^2 |h|^2 + <g, h>^2) / size for entries that are spread evenly over the
+    buckets, so a cosine near 0 errs by about 1 / sqrt(size).
 
     Args:
         size: S, a prime, so that no axis of a parameter divides it.

@@ -20,8 +20,8 @@ class Batch(NamedTuple):
         tokens: the conversations; `loss_mask` 1 where the loss looks.
         advantages: [B, N] float32, of the action slots.
         behavior_logprobs: [B, N] float32, nats, of the policy that played.
-        reference_logprobs: [B, N] float32, nats, of the frozen policy; read only where the
-            KL coefficient is not 0.
+        reference_logprobs: [B, N] float32, nats, of the frozen policy; read only where
+            the KL coefficient is not 0.
     """
 
     tokens: Tokens
@@ -38,7 +38,8 @@ class LossSettings:
         kind: "policy" is the clipped loss, "imitation" the negative log-likelihood.
         clip_low: the ratio is clipped below at 1 - clip_low.
         clip_high: the ratio is clipped above at 1 + clip_high.
-        dual_clip: for negative advantages the loss is at most dual_clip * |A|; 0 is off.
+        dual_clip: for negative advantages the loss is at most dual_clip * |A|; 0 is
+            off.
         kl: estimator of the KL to the reference, "k2" or "k3".
         kl_coef: its weight.
         entropy_coef: weight of the entropy bonus.
@@ -61,8 +62,8 @@ def clipped_terms(
 ) -> tuple[jax.Array, jax.Array]:
     """Computes PPO's pessimistic bound max(-r A, -clip(r) A) per token, with dual clip.
 
-    Schulman et al., 2017; the asymmetric range is DAPO's (Yu et al., 2025), the dual clip
-    -c A for A < 0 is Ye et al.'s, 2020.
+    Schulman et al., 2017; the asymmetric range is DAPO's (Yu et al., 2025), the dual
+    clip -c A for A < 0 is Ye et al.'s, 2020.
 
     Args:
         log_ratio: [...] float32, nats.
@@ -89,8 +90,8 @@ def kl_terms(
 ) -> jax.Array:
     """Estimates KL(policy || reference) per token from sampled tokens.
 
-    With d = log reference - log policy, clamped to +-10: k3 = exp(d) - d - 1 is unbiased
-    and positive; k2 = d^2 / 2 has, on-policy, the gradient of the reverse KL.
+    With d = log reference - log policy, clamped to +-10: k3 = exp(d) - d - 1 is
+    unbiased and positive; k2 = d^2 / 2 has, on-policy, the gradient of the reverse KL.
 
     Args:
         logprobs: [...] float32, nats, under the policy being trained.
@@ -107,7 +108,7 @@ def kl_terms(
 def loss_sums(
     logprobs: jax.Array, entropy: jax.Array, batch: Batch, settings: LossSettings
 ) -> tuple[jax.Array, Sums]:
-    """Sums the loss over action tokens; the caller divides once, over all micro-batches.
+    """Sums the loss over action tokens; the caller divides once, over the batch.
 
     Args:
         logprobs: [B, N] float32, nats, under the policy being trained.

@@ -42,5 +42,7 @@ def make_optimizer(
 
 
 def _is_matrix(params: Any) -> Any:
-    """Marks leaves with two or more axes: gains and biases do not decay."""
-    return jax.tree.map(lambda leaf: leaf.ndim > 1, params)
+    """Marks what decays: not gains and biases, which are stacked over layers as well."""
+    return jax.tree_util.tree_map_with_path(
+        lambda path, _: path[-1].key not in ("scale", "bias"), params
+    )

@@ -11,7 +11,7 @@ import optax
 from aes_hdc.learner.losses import Batch, LossSettings, Sums, loss_sums
 from aes_hdc.models.qwen3_vl.model import Qwen3VL
 from aes_hdc.policy.distribution import TokenDistribution
-from aes_hdc.policy.logprobs import token_logprobs
+from aes_hdc.policy.logprobs import Tokens, token_logprobs
 
 Params = Any
 
@@ -29,9 +29,9 @@ def make_gradient(
 ) -> Callable[[Params, Batch], tuple[Params, Sums]]:
     """Returns jitted gradient(params, batch): d(summed loss)/d(params) and metric sums.
 
-    Sums, not means: micro-batches add up and are divided once by the whole batch's number
-    of tokens or rows, so that how a batch is cut changes nothing. Equal arguments give the
-    same function, so stages share what was compiled.
+    Sums, not means: micro-batches add up and are divided once by the whole batch's
+    number of tokens or rows, so that how a batch is cut changes nothing. Equal
+    arguments give the same function, so stages share what was compiled.
     """
 
     def loss_fn(params: Params, batch: Batch) -> tuple[jax.Array, Sums]:
@@ -43,6 +43,18 @@ def make_gradient(
         return jax.grad(loss_fn, has_aux=True)(params, batch)
 
     return gradient
+
+
+@functools.cache
+def make_score(
+    model: Qwen3VL, distribution: TokenDistribution
+) -> Callable[[Params, Tokens], jax.Array]:
+    """Returns jitted score(params, tokens) -> [B, N] float32 log-probabilities, nats."""
+
+    def score(params: Params, tokens: Tokens) -> jax.Array:
+        return token_logprobs(model, params, tokens, distribution)[0]
+
+    return jax.jit(score)
 
 
 @functools.cache

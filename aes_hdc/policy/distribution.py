@@ -13,8 +13,8 @@ MASKED_LOGIT = -1e30
 class TokenDistribution:
     """Turns logits into log-probabilities of softmax(logits / temperature).
 
-    Tokens that no reply may hold (image placeholders, padding rows of the vocabulary) get
-    probability 0 here and thus in sampler and learner alike.
+    Tokens that no reply may hold (image placeholders, padding rows of the vocabulary)
+    get probability 0 here and thus in sampler and learner alike.
 
     Attributes:
         forbidden: ids of those tokens.

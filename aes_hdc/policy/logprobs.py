@@ -22,7 +22,8 @@ class Tokens(NamedTuple):
         vision_index: [B, T] int32, row of the flattened vision tokens, -1 for text.
         patches: [M, P, 3 * patch**2] uint8, all pictures of the batch.
         grids: [M, 2] int32, patches per side; (0, 0) for padding.
-        action_slots: [B, N] int32, slots of tokens that the policy wrote; 0 for padding.
+        action_slots: [B, N] int32, slots of tokens that the policy wrote; 0 for
+            padding.
         loss_mask: [B, N] float32, 1 where `action_slots` holds such a token.
     """
 
@@ -46,8 +47,8 @@ def token_logprobs(
 ) -> tuple[jax.Array, jax.Array]:
     """Scores the policy's own tokens; logits exist for those slots only.
 
-    The vocabulary is applied `chunk` slots at a time under remat, so that [B, T, V] never
-    exists.
+    The vocabulary is applied `chunk` slots at a time under remat, so that [B, T, V]
+    never exists.
 
     Args:
         model: the shared core.

@@ -1,10 +1,10 @@
 """One turn of many conversations in one program: prefill, decode, keep the cache.
 
-Conversations live in a pool of cache rows, [L, R, K, T, d]. A call picks any `b` of them,
-so the caller can group conversations by the length of their next message and no finished
-one holds a batch. New keys are written beside the rows at slots that are equal for the
-whole batch (a scalar `dynamic_update_slice`, never a scatter per token) and moved behind
-each row's own tokens once, at the end of the turn: rows have no holes.
+Conversations live in a pool of cache rows, [L, R, K, T, d]. A call picks any `b` of
+them, so the caller can group conversations by the length of their next message and no
+finished one holds a batch. New keys are written beside the rows at slots that are equal
+for the whole batch (a scalar `dynamic_update_slice`, never a scatter per token) and
+moved behind each row's own tokens once, at the end of the turn: rows have no holes.
 """
 
 import functools
@@ -217,7 +217,8 @@ def _open(pool: Pool, chunk: Chunk, extra: int) -> Cache:
 def _close(pool: Pool, cache: Cache, chunk: Chunk) -> Pool:
     """Moves the turn's tokens behind each row's own and writes the rows back.
 
-    The last sampled token was never fed, so it is not there yet: it opens the next chunk.
+    The last sampled token was never fed, so it is not there yet: it opens the next
+    chunk.
     """
     slots, width = pool.k.shape[3], chunk.ids.shape[1]
     place = jnp.arange(slots)[None]

@@ -62,8 +62,8 @@ class Chat:
         """Finds positions and picture tokens of a message.
 
         Returns:
-            [3, n] int32 M-RoPE positions, the position after them, and [n] bool, whether a
-            token stands for part of a picture.
+            [3, n] int32 M-RoPE positions, the position after them, and [n] bool,
+            whether a token stands for part of a picture.
         """
         positions, following = rope_positions(
             ids, grids, self._image_token_id, start=start

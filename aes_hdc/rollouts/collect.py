@@ -1,4 +1,4 @@
-"""Plays tasks to the end: the one loop that steps environments and policies together."""
+"""Plays tasks to the end: the one loop that steps environments and policies."""
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -36,8 +36,9 @@ class Reply:
 
     Attributes:
         text: untrusted.
-        label: "running", or "length" and "overflow" where the reply was cut or the message
-            did not fit; those end the episode without a step of the environment.
+        label: "running", or "length" and "overflow" where the reply was cut or the
+            message did not fit; those end the episode without a step of the
+            environment.
     """
 
     text: str

@@ -26,8 +26,8 @@ class _Open:
 class ModelPlayer:
     """Samples replies with a KV cache and records every token with its log-probability.
 
-    Open episodes wait in buckets by the length of their next message; a call of the jitted
-    turn takes the fullest bucket, so no ended or slow episode holds a batch.
+    Open episodes wait in buckets by the length of their next message; a call of the
+    jitted turn takes the fullest bucket, so no ended or slow episode holds a batch.
 
     Attributes:
         name: of the policy, for episode records.

@@ -9,8 +9,8 @@ from aes_hdc.rollouts.collect import Reply, Request
 class OraclePlayer:
     """Plays the environment's own solution, or a random legal action now and then.
 
-    A turn's choice is a function of (seed, task, turn), so an episode does not depend on
-    which others are played beside it.
+    A turn's choice is a function of (seed, task, place in the list, turn), so an
+    episode does not depend on which others are played beside it.
 
     Attributes:
         name: "oracle", "noisy_oracle" or "random".

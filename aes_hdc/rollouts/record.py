@@ -28,6 +28,7 @@ class Record:
     num_turns: int = 0
 
     def __len__(self) -> int:
+        """Returns the number of tokens so far."""
         return len(self.ids)
 
     def read(self, observation: Observation, chat: Chat) -> None:
@@ -49,7 +50,11 @@ class Record:
 
     def unread(self) -> None:
         """Takes the last message back, so that the record ends with a reply."""
-        count = self.positions.pop().shape[1]
+        positions = self.positions.pop()
+        count = positions.shape[1]
+        # A message begins with text, whose position is the same on all axes.
+        self.next_position = int(positions[0, 0])
+        self.num_turns -= 1
         if any(picture >= 0 for picture in self.image[-count:]):
             self.pictures.pop()
         for column in (

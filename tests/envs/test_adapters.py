@@ -20,7 +20,7 @@ GYM_ID = "AesHdcToyWalk-v0"
 class ToyWalk(gymnasium.Env):
     """A walk on a line of cells; the last one wins, the first one loses."""
 
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 4}
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012
 
     def __init__(self, cells=9, max_steps=100, breaks=False, render_mode=None):
         self.observation_space = gymnasium.spaces.Discrete(cells)
@@ -98,10 +98,13 @@ def test_the_first_cell_is_a_loss(walk):
 
 def test_a_repeat_plays_several_steps_and_ends_with_the_episode(walk):
     states = [walk.reset(seed, 0) for seed in range(40)]
-    far = next(s for s in states if s.scene == "cell 3")
+    far = next(s for s in states if s.scene in ("cell 1", "cell 2", "cell 4"))
+    cell = int(far.scene.split()[1])
     assert walk.step(far, "ahead 3").action == "ahead 3"
-    assert far.scene == "cell 6"
-    assert walk.step(far, "ahead 3").success  # Only two cells are left.
+    assert far.scene == f"cell {cell + 3}"
+    while not far.over:  # The last repeat has fewer cells left than three.
+        step = walk.step(far, "ahead 3")
+    assert step.success
 
 
 def test_what_changes_nothing_is_illegal(walk):
@@ -190,9 +193,10 @@ def test_other_frames_are_refused(frame):
         fit(frame, 96)
 
 
-# Gymnasium's checker warns of a text space without bounds; any other warning fails here.
+# Only environments of many turns: the checker takes a random text for its one step,
+# which rightly ends an episode of one turn and then counts as an error.
 @pytest.mark.filterwarnings("ignore:.*:UserWarning")
-@pytest.mark.parametrize("name", ["frozen_lake", "count_objects"])
+@pytest.mark.parametrize("name", ["frozen_lake", "lights_out"])
 def test_ours_pass_the_checker_of_gymnasium(name):
     version = envs.make(name).spec.version
     env = gymnasium.make(f"aes_hdc/{name}-v{version}", render_mode="rgb_array")
