@@ -3,7 +3,7 @@
     pip install "aes_hdc[minigrid]"
     python -m experiments.main --config=configs/minigrid.py --workdir=DIR
 
-Nine ladders form the pool and two the OOD panel. The embedded model has never seen them,
+Nine ladders form the pool and two the OOD panel. The embedded model never saw them,
 so the harness ladder starts with all help. `:smoke` is the same path on toy sizes.
 """
 

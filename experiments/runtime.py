@@ -121,7 +121,7 @@ def save_policy(policy: Policy, params: Any, folder: Path) -> None:
 
 
 def _stored_dtype(folder: Path) -> str:
-    """The type of a folder's weights; public folders say it in one of several places."""
+    """The type of a folder's weights, which public folders name in several places."""
     data = storage.read_json(folder / "config.json")
     for section in (data, data.get("text_config", {})):
         for key in ("dtype", "torch_dtype"):

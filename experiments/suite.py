@@ -61,7 +61,8 @@ def load_suite(
     Raises:
         UserError: if a name is unknown, or a panel has an environment of the other.
     """
-    specs = {spec.id: spec for spec in envs.all_specs()}
+    known = envs.load_suite(suite) if suite else envs.all_specs()
+    specs = {spec.id: spec for spec in known}
     chosen = {}
     for name, given in (("pool", pool), ("ood", ood)):
         unknown = sorted(set(given) - set(specs))

@@ -6,6 +6,8 @@ import os
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -29,3 +31,155 @@ def episode():
     ]
     task = Task("lights_out", seed=7, level=0, harness=Harness.RULES)
     return Episode(task, turns, policy="model")
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory):
+    """A model folder of about 70 000 fresh parameters that reads two environments."""
+    from experiments.base_model import make_base_folder
+
+    folder = tmp_path_factory.mktemp("tiny") / "model"
+    text = {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 16,
+        "mrope_section": (4, 2, 2),
+        "max_position_embeddings": 512,
+    }
+    vision = {
+        "depth": 1,
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_heads": 2,
+        "num_position_embeddings": 36,
+        "deepstack_visual_indexes": (0,),
+    }
+    make_base_folder(
+        folder,
+        {"count_objects": 2, "lights_out": 2},
+        seed=0,
+        frame_px=96,
+        text=text,
+        vision=vision,
+        max_tokens=400,
+        text_episodes=4,
+    )
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_policy(tiny_folder):
+    """The model of `tiny_folder`; a `Learner` of it would donate its parameters."""
+    from experiments.runtime import load_policy
+
+    return load_policy(
+        folder=str(tiny_folder),
+        dtype="float32",
+        frame_px=96,
+        unroll=True,
+        temperature=1.0,
+    )
+
+
+@pytest.fixture
+def fresh_policy(tiny_policy):
+    """`tiny_policy` with parameters of its own, which a learner may use up."""
+    import jax
+
+    params = jax.tree.map(lambda leaf: jax.numpy.array(leaf), tiny_policy.params)
+    return dataclasses.replace(tiny_policy, params=params)
+
+
+@pytest.fixture(scope="session")
+def few_words(tiny_policy):
+    """`tiny_policy` at temperature 0.8, with ten words and two ends: replies vary.
+
+    Of twelve tokens two end a reply, so rows of one batch end at different steps.
+    """
+    from aes_hdc.policy.distribution import TokenDistribution
+
+    chat, vocab = tiny_policy.chat, tiny_policy.model.config.text.vocab_size
+    allowed = {*range(60, 70), *chat.end_ids}
+    forbidden = tuple(sorted({*range(vocab)} - allowed | {*chat.forbidden_ids}))
+    return dataclasses.replace(
+        tiny_policy, distribution=TokenDistribution(forbidden, temperature=0.8)
+    )
+
+
+PLAYER = {
+    "capacity": 5,
+    "batch_size": 4,
+    "widths": (32, 64),
+    "slots": 192,
+    "max_new_tokens": 6,
+}
+
+
+@pytest.fixture(scope="session")
+def make_player():
+    """Makes players of one shape, so that all tests share what was compiled."""
+    from experiments import runtime
+
+    def make(policy, **changes):
+        return runtime.make_player(policy, **(PLAYER | changes))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def talk():
+    """Plays dialogues of given observations, whatever the model says.
+
+    `talk(player, params, {index: observations}, seed)` returns, by index, the
+    conversation and the labels of its turns.
+    """
+    from aes_hdc.rollouts.collect import Request
+
+    def run(player, params, dialogues, seed=0):
+        player.start(params, seed, "test")
+        labels = {index: [] for index in dialogues}
+        waiting = [*dialogues]
+        opened = []
+        while waiting or opened:
+            while waiting and len(opened) < player.capacity:
+                opened.append(waiting.pop(0))
+            requests = [
+                Request(
+                    index,
+                    None,
+                    len(labels[index]),
+                    dialogues[index][len(labels[index])],
+                    None,
+                    None,
+                )
+                for index in opened
+            ]
+            for index, reply in player.act(requests).items():
+                labels[index].append(reply.label)
+                is_over = len(labels[index]) == len(dialogues[index])
+                if is_over or reply.label == "overflow":
+                    opened.remove(index)
+        return {i: (player.conversation(i), labels[i]) for i in dialogues}
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def dialogues():
+    """Five dialogues by index: three turns with pictures, with none, one turn, mixed."""
+    rng = np.random.default_rng(0)
+    texts = ["goal count", "ok", "press 1 1 rules count red", "goal", "row 1 2"]
+
+    def observation(number, *, picture):
+        shape = (96, 96, 3)
+        frame = rng.integers(0, 256, shape).astype(np.uint8) if picture else None
+        return Observation(texts[number % len(texts)], frame)
+
+    shown = ([True] * 3, [False] * 3, [True], [False, True, False], [True, False])
+    return {
+        index: [observation(index + i, picture=p) for i, p in enumerate(pictures)]
+        for index, pictures in enumerate(shown)
+    }

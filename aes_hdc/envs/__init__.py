@@ -5,10 +5,10 @@ import importlib
 import pkgutil
 from typing import Any
 
-from aes_hdc.envs import base, families
+from aes_hdc.envs import base, families, foreign
 from aes_hdc.envs.base import Level, Spec, Step, VisualEnv
 
-__all__ = ["Level", "Spec", "Step", "VisualEnv", "all_specs", "make"]
+__all__ = ["Level", "Spec", "Step", "VisualEnv", "all_specs", "load_suite", "make"]
 
 
 @functools.cache
@@ -23,14 +23,17 @@ def make(env_id: str, *, max_actions: int = 1, strict: bool = False) -> VisualEn
     """Makes an environment.
 
     Args:
-        env_id: an id from `all_specs`.
+        env_id: an id from `all_specs` or of a suite, such as "minigrid_door_key".
         max_actions: actions that one reply may chain with ";".
         strict: accept only actions inside an answer tag.
 
     Raises:
         ValueError: if the id is unknown; the message lists the known ones.
+        UserError: if it belongs to a suite whose package is not installed.
     """
     registry = _registry()
+    if suite := foreign.suite_of(env_id):
+        registry = foreign.load(suite)
     if env_id not in registry:
         known = ", ".join(sorted(registry))
         raise ValueError(f"env_id {env_id!r}: no such environment; there are {known}")
@@ -41,3 +44,16 @@ def all_specs() -> tuple[Spec, ...]:
     """Returns the specs of all environments, sorted by id."""
     registry = _registry()
     return tuple(registry[env_id].spec for env_id in sorted(registry))
+
+
+def load_suite(name: str) -> tuple[Spec, ...]:
+    """Returns the specs of a suite of foreign environments, easiest first.
+
+    Its environments are never among `all_specs`; `make` knows them by the suite's name
+    with which their ids start.
+
+    Raises:
+        ValueError: if there is no such suite.
+        UserError: if its package is not installed.
+    """
+    return tuple(kind.spec for kind in foreign.load(name).values())

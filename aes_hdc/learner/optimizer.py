@@ -25,7 +25,7 @@ def make_optimizer(
             peak; 0 keeps it constant.
         b1: decay of the first moment.
         b2: decay of the second moment.
-        weight_decay: decoupled, on matrices only.
+        weight_decay: decoupled; gains and biases do not decay.
         max_grad_norm: the gradient is scaled down to this global norm.
     """
     rate: optax.ScalarOrSchedule = learning_rate
@@ -42,7 +42,7 @@ def make_optimizer(
 
 
 def _is_matrix(params: Any) -> Any:
-    """Marks what decays: not gains and biases, which are stacked over layers as well."""
+    """Marks what decays: all but gains and biases, which may be stacked over layers."""
     return jax.tree_util.tree_map_with_path(
-        lambda path, _: path[-1].key not in ("scale", "bias"), params
+        lambda path, _: getattr(path[-1], "key", "") not in ("scale", "bias"), params
     )

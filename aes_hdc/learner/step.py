@@ -49,7 +49,7 @@ def make_gradient(
 def make_score(
     model: Qwen3VL, distribution: TokenDistribution
 ) -> Callable[[Params, Tokens], jax.Array]:
-    """Returns jitted score(params, tokens) -> [B, N] float32 log-probabilities, nats."""
+    """Returns jitted score(params, tokens) -> log-probabilities, [B, N] float32."""
 
     def score(params: Params, tokens: Tokens) -> jax.Array:
         return token_logprobs(model, params, tokens, distribution)[0]
