@@ -53,10 +53,17 @@ def get_config(arg: str = "") -> mlc.ConfigDict:
         "with_help": 0.75,
         "without_help": (0.13, 0.38),
         "num_enough": 11,
+        "message_weight": 0.3,
     }
     config.learner.algorithm = "imitation"
     config.learner.num_updates = 1500
     config.learner.aggregation = "token"
+    config.learner.shapes = (  # Every text token may be learnt, so all slots are scored.
+        (8, 64, 64, 8),
+        (8, 128, 128, 24),
+        (8, 256, 256, 40),
+        (8, 448, 448, 40),
+    )
     config.learner.loss.kind = "imitation"
     config.learner.optimizer.update({"learning_rate": 1e-3, "warmup_steps": 50})
     config.learner.optimizer.decay_steps = 1500

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from aes_hdc import storage, streams
 from aes_hdc.episode import SPLITS, Conversation, Harness, Task
 from aes_hdc.learner import checkpoint
+from aes_hdc.rollouts.chat import Chat
 from aes_hdc.rollouts.collect import play
 from aes_hdc.rollouts.model_player import ModelPlayer
 from aes_hdc.rollouts.players import OraclePlayer
@@ -41,6 +42,12 @@ class Lesson:
     skill: float
 
 
+def with_messages(record: Conversation, chat: Chat) -> Conversation:
+    """Marks the messages' text as written too, in a turn behind the last one."""
+    is_text = (record.turn < 0) & ~np.isin(record.ids, chat.forbidden_ids)
+    return replace(record, turn=np.where(is_text, len(record.pictures), record.turn))
+
+
 @dataclass
 class Imitator:
     """Trains on demonstrations until the measured success is where it should be.
@@ -62,6 +69,8 @@ class Imitator:
         with_help: success at level 0 with all help that is asked for.
         without_help: range of success at level 0 without help.
         num_enough: environments that must meet both.
+        message_weight: weight of predicting the messages' own text; what STATE says of the
+            picture teaches to see it.
         config_hash: of the run, for the log.
         git: commit of the code, for the log.
     """
@@ -82,6 +91,7 @@ class Imitator:
     with_help: float
     without_help: tuple[float, float]
     num_enough: int
+    message_weight: float
     config_hash: str
     git: str
 
@@ -102,7 +112,7 @@ class Imitator:
                     return
                 line: dict[str, Any] = {"step": step + 1, "wall": round(time.time(), 3)}
                 line |= {"config_hash": self.config_hash, "git": self.git}
-                line |= self.learner.imitate(lesson)
+                line |= self.learner.imitate(lesson, self._weights(lesson))
                 shown: dict[str, float | str] = {"loss": line.get("loss", "skipped")}
                 if (step + 1) % self.measure_every == 0:
                     table = self.measure(step + 1)
@@ -181,8 +191,16 @@ class Imitator:
             for episode in play(
                 tasks, player, frame_px=self.frame_px, max_turns=self.max_turns
             ):
-                conversations.append(record_episode(episode, chat, longest))
+                record = record_episode(episode, chat, longest)
+                conversations.append(with_messages(record, chat))
         return conversations
+
+    def _weights(self, lesson: Sequence[Conversation]) -> list[np.ndarray]:
+        """Weight 1 for every reply and `message_weight` for what `with_messages` marks."""
+        return [
+            np.append(np.ones(len(record.pictures)), self.message_weight)
+            for record in lesson
+        ]
 
     def measure(self, step: int) -> Mapping[str, Any]:
         """Plays validation instances of level 0 with all help and with none."""

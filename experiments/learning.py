@@ -209,14 +209,18 @@ class Learner:
             metrics |= found
         return metrics
 
-    def imitate(self, conversations: Sequence[Conversation]) -> Metrics:
-        """Makes one step toward the replies of demonstrations, per token."""
-        return self._minibatch(
-            conversations, [1.0] * len(conversations), is_first=False
-        )
+    def imitate(
+        self, conversations: Sequence[Conversation], weights: Sequence[np.ndarray]
+    ) -> Metrics:
+        """Makes one step toward demonstrations, with a weight for each turn's tokens."""
+        return self._minibatch(conversations, weights, is_first=False)
 
     def _minibatch(
-        self, rows: Sequence[Conversation], credit: Sequence[float], *, is_first: bool
+        self,
+        rows: Sequence[Conversation],
+        credit: Sequence[np.ndarray | float],
+        *,
+        is_first: bool,
     ) -> Metrics:
         """One optimizer step."""
         if not rows:
@@ -245,7 +249,9 @@ class Learner:
             metrics.pop("logprob_gap")
         return metrics | {"skipped_updates": 0.0}
 
-    def _reject(self, rows: Sequence[Conversation], credit: Sequence[float]) -> None:
+    def _reject(
+        self, rows: Sequence[Conversation], credit: Sequence[np.ndarray | float]
+    ) -> None:
         """Counts a gradient that was not finite; the third in a row ends the run."""
         self.num_rejected += 1
         logging.warning("gradient not finite: the step is left out")
@@ -260,7 +266,7 @@ class Learner:
                 turn=np.concatenate([row.turn for row in rows]),
                 logprobs=np.concatenate([row.logprobs for row in rows]),
                 length=np.array([len(row) for row in rows]),
-                advantage=np.array(credit),
+                advantage=np.concatenate([np.ravel(value) for value in credit]),
             )
             where = f"; the batch is in {path}"
         raise UserError(

@@ -84,13 +84,17 @@ def tiny_policy(tiny_folder):
     )
 
 
+def copied(params):
+    """Parameters in buffers of their own, which a learner may donate."""
+    import jax
+
+    return jax.tree.map(lambda leaf: jax.device_put(np.array(leaf)), params)
+
+
 @pytest.fixture
 def fresh_policy(tiny_policy):
     """`tiny_policy` with parameters of its own, which a learner may use up."""
-    import jax
-
-    params = jax.tree.map(lambda leaf: jax.numpy.array(leaf), tiny_policy.params)
-    return dataclasses.replace(tiny_policy, params=params)
+    return dataclasses.replace(tiny_policy, params=copied(tiny_policy.params))
 
 
 @pytest.fixture(scope="session")
@@ -107,6 +111,12 @@ def few_words(tiny_policy):
     return dataclasses.replace(
         tiny_policy, distribution=TokenDistribution(forbidden, temperature=0.8)
     )
+
+
+@pytest.fixture
+def fresh_few_words(few_words):
+    """`few_words` with parameters of its own, which a learner may use up."""
+    return dataclasses.replace(few_words, params=copied(few_words.params))
 
 
 PLAYER = {

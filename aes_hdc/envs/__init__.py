@@ -3,6 +3,7 @@
 import functools
 import importlib
 import pkgutil
+from collections.abc import Mapping
 from typing import Any
 
 from aes_hdc.envs import base, families, foreign
@@ -31,7 +32,7 @@ def make(env_id: str, *, max_actions: int = 1, strict: bool = False) -> VisualEn
         ValueError: if the id is unknown; the message lists the known ones.
         UserError: if it belongs to a suite whose package is not installed.
     """
-    registry = _registry()
+    registry: Mapping[str, type[VisualEnv[Any]]] = _registry()
     if suite := foreign.suite_of(env_id):
         registry = foreign.load(suite)
     if env_id not in registry:

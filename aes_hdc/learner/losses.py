@@ -35,7 +35,8 @@ class LossSettings:
     """Named switches of the policy loss.
 
     Attributes:
-        kind: "policy" is the clipped loss, "imitation" the negative log-likelihood.
+        kind: "policy" is the clipped loss, "imitation" the negative
+            log-likelihood, weighted by the advantages.
         clip_low: the ratio is clipped below at 1 - clip_low.
         clip_high: the ratio is clipped above at 1 + clip_high.
         dual_clip: for negative advantages the loss is at most dual_clip * |A|; 0 is
@@ -128,7 +129,7 @@ def loss_sums(
         "logprob_gap_max": jnp.max(jnp.abs(log_ratio) * mask),
     }
     if settings.kind == "imitation":
-        loss = -(logprobs * mask).sum()
+        loss = -(batch.advantages * logprobs * mask).sum()
         return loss, sums | {"loss": loss}
     terms, is_clipped = clipped_terms(log_ratio, batch.advantages, settings)
     sums["clip_fraction"] = (is_clipped * mask).sum()

@@ -67,6 +67,7 @@ def make_accumulate() -> Callable[[Params, Params], Params]:
     return jax.jit(accumulate, donate_argnums=0)
 
 
+@functools.cache
 def make_apply(
     optimizer: optax.GradientTransformation,
 ) -> Callable[[TrainState, Params, Any], tuple[TrainState, jax.Array, jax.Array]]:

@@ -85,11 +85,13 @@ def test_a_row_alone_samples_what_it_samples_in_company(
 def test_neighbours_and_their_order_change_nothing(
     played, few_words, make_player, talk, dialogues
 ):
-    shuffled = {index: dialogues[index] for index in (3, 1, 4, 0, 2)}
-    player = make_player(few_words, capacity=3)  # Rows are handed on half-way.
-    for index, (conversation, _) in talk(player, few_words.params, shuffled).items():
-        ids, logprobs = sampled(played[index][0])
-        found_ids, found = sampled(conversation)
+    others = {10 + index: dialogues[index] for index in (2, 4, 0)}
+    shuffled = others | {index: dialogues[index] for index in (3, 1, 4, 0, 2)}
+    player = make_player(few_words)  # Eight on five rows: some are handed on.
+    found_all = talk(player, few_words.params, shuffled)
+    for index, (conversation, _) in played.items():
+        ids, logprobs = sampled(conversation)
+        found_ids, found = sampled(found_all[index][0])
         np.testing.assert_array_equal(found_ids, ids)
         np.testing.assert_allclose(found, logprobs, atol=TOLERANCE)
 

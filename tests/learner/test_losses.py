@@ -1,0 +1,206 @@
+"""Each formula of the loss by hand and against a loop over tokens."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from aes_hdc.learner.losses import (
+    Batch,
+    LossSettings,
+    clipped_terms,
+    kl_terms,
+    loss_sums,
+)
+from aes_hdc.policy.logprobs import Tokens
+
+DEFAULT = LossSettings()  # Clip 0.2 and 0.28, dual clip 3.
+
+
+def terms(ratio, advantage, settings=DEFAULT):
+    """One token's (term, clipped)."""
+    found = clipped_terms(jnp.log(jnp.float32(ratio)), jnp.float32(advantage), settings)
+    return float(found[0]), bool(found[1])
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "term", "is_clipped"),
+    [
+        (1.0, 2.0, -2.0, False),
+        (1.1, 1.0, -1.1, False),
+        (1.5, 1.0, -1.28, True),  # The gain is capped at 1.28.
+        (0.5, 1.0, -0.5, False),  # The loss of a good token is not.
+        (0.5, -1.0, 0.8, True),  # -clip(0.5) A = 0.8: no more to be gained.
+        (1.5, -1.0, 1.5, False),
+        (9.0, -2.0, 6.0, True),  # Dual clip: at most 3 |A|.
+        (9.0, 2.0, -2.56, True),  # The dual clip is for A < 0 only.
+        (1.5, 0.0, 0.0, False),
+    ],
+)
+def test_clipped_terms_by_hand(ratio, advantage, term, is_clipped):
+    found, flag = terms(ratio, advantage)
+    assert found == pytest.approx(term, abs=1e-5)  # exp(log r) in float32.
+    assert flag == is_clipped
+
+
+def test_dual_clip_of_zero_is_off():
+    found, flag = terms(9.0, -2.0, LossSettings(dual_clip=0.0))
+    assert found == pytest.approx(18.0, rel=1e-5)
+    assert not flag
+
+
+@pytest.mark.parametrize(
+    ("delta", "k2", "k3"),
+    [
+        (0.0, 0.0, 0.0),
+        (1.0, 0.5, np.e - 2),
+        (-1.0, 0.5, np.exp(-1.0)),
+        (50.0, 50.0, np.exp(10.0) - 11),  # Clamped to 10.
+        (-50.0, 50.0, np.exp(-10.0) + 9),
+    ],
+)
+def test_kl_terms_by_hand(delta, k2, k3):
+    policy, reference = jnp.float32(-60.0), jnp.float32(-60.0 + delta)
+    assert float(kl_terms(policy, reference, "k2")) == pytest.approx(k2, rel=1e-5)
+    assert float(kl_terms(policy, reference, "k3")) == pytest.approx(k3, rel=1e-5)
+
+
+def test_k3_is_exact_near_zero():
+    # exp(d) - d - 1 in float32 is 0 or 1e-7 here; d^2 / 2 is 5e-9.
+    found = float(kl_terms(jnp.float32(0.0), jnp.float32(1e-4), "k3"))
+    assert found == pytest.approx(0.0, abs=1e-8)
+
+
+def test_estimators_average_to_the_divergence():
+    policy, reference = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.3, 0.5])
+    exact = (policy * np.log(policy / reference)).sum()
+    k3 = kl_terms(jnp.log(policy), jnp.log(reference), "k3")
+    assert float((policy * np.asarray(k3)).sum()) == pytest.approx(exact, rel=1e-5)
+
+
+def make_batch(seed=0, rows=3, actions=5):
+    """Random (log-probabilities, entropies, batch) with a ragged mask."""
+    rng = np.random.default_rng(seed)
+    shape = (rows, actions)
+    mask = (np.arange(actions) < rng.integers(1, actions + 1, rows)[:, None]) * 1.0
+    tokens = Tokens(*[None] * 7, loss_mask=mask.astype(np.float32))
+    logprobs, behavior, reference = (
+        -rng.exponential(1.0, shape).astype(np.float32) for _ in range(3)
+    )
+    advantages = rng.normal(size=shape).astype(np.float32)
+    entropy = rng.uniform(0, 3, shape).astype(np.float32)
+    return logprobs, entropy, Batch(tokens, advantages, behavior, reference)
+
+
+def loop(logprobs, entropy, batch, settings):
+    """The loss token by token in float64, as the formulas read."""
+    total, clips, kl_sum = 0.0, 0, 0.0
+    for index in np.ndindex(logprobs.shape):
+        if not batch.tokens.loss_mask[index]:
+            continue
+        new, old = float(logprobs[index]), float(batch.behavior_logprobs[index])
+        advantage = float(batch.advantages[index])
+        if settings.kind == "imitation":
+            total -= advantage * new
+            continue
+        ratio = np.exp(np.clip(new - old, -20, 20))
+        bounded = min(max(ratio, 1 - settings.clip_low), 1 + settings.clip_high)
+        term = max(-ratio * advantage, -bounded * advantage)
+        is_clipped = -bounded * advantage > -ratio * advantage
+        if settings.dual_clip and advantage < 0:
+            is_clipped |= term > -settings.dual_clip * advantage
+            term = min(term, -settings.dual_clip * advantage)
+        clips += is_clipped
+        if settings.kl_coef:
+            delta = np.clip(float(batch.reference_logprobs[index]) - new, -10, 10)
+            kl = delta**2 / 2 if settings.kl == "k2" else np.exp(delta) - delta - 1
+            kl_sum += kl
+            term += settings.kl_coef * kl
+        total += term - settings.entropy_coef * float(entropy[index])
+    return total, clips, kl_sum
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        DEFAULT,
+        LossSettings(dual_clip=0.0),
+        LossSettings(clip_low=0.05, clip_high=0.5, entropy_coef=0.3),
+        LossSettings(kl="k2", kl_coef=0.7),
+        LossSettings(kl="k3", kl_coef=0.7, entropy_coef=0.1),
+        LossSettings(kind="imitation"),
+    ],
+    ids=["default", "no-dual", "entropy", "k2", "k3", "imitation"],
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_sums_equal_a_loop_over_tokens(settings, seed):
+    logprobs, entropy, batch = make_batch(seed)
+    loss, sums = loss_sums(jnp.asarray(logprobs), jnp.asarray(entropy), batch, settings)
+    total, clips, kl = loop(logprobs, entropy, batch, settings)
+    assert float(loss) == pytest.approx(total, rel=1e-5)  # Float32 sums of 15 terms.
+    assert float(sums["loss"]) == float(loss)
+    mask = batch.tokens.loss_mask
+    assert float(sums["tokens"]) == mask.sum()
+    assert float(sums["entropy"]) == pytest.approx((entropy * mask).sum(), rel=1e-5)
+    gap = np.abs(logprobs - batch.behavior_logprobs) * mask
+    assert float(sums["logprob_gap"]) == pytest.approx(gap.sum(), rel=1e-5)
+    assert float(sums["logprob_gap_max"]) == pytest.approx(gap.max(), rel=1e-6)
+    if settings.kind == "policy":
+        assert float(sums["clip_fraction"]) == clips
+    if settings.kl_coef:
+        assert float(sums["kl"]) == pytest.approx(kl, rel=1e-5)
+
+
+@pytest.mark.parametrize("log_ratio", [-50.0, -20.0, 20.0, 50.0])
+@pytest.mark.parametrize("advantage", [-1.0, 1.0])
+@pytest.mark.parametrize("kl", ["k2", "k3"])
+def test_log_ratios_up_to_fifty_stay_finite(log_ratio, advantage, kl):
+    settings = LossSettings(kl=kl, kl_coef=0.1, dual_clip=0.0)
+    tokens = Tokens(*[None] * 7, loss_mask=np.ones((1, 1), np.float32))
+    full = np.full((1, 1), 1.0, np.float32)
+    batch = Batch(tokens, advantage * full, -60 * full, -60 * full)
+
+    def loss(logprobs):
+        return loss_sums(logprobs, jnp.zeros((1, 1)), batch, settings)[0]
+
+    value, slope = jax.value_and_grad(loss)(jnp.asarray((log_ratio - 60) * full))
+    assert np.isfinite(float(value))
+    assert np.isfinite(np.asarray(slope)).all()
+
+
+def test_nan_is_not_hidden():
+    logprobs, entropy, batch = make_batch()
+    logprobs[0, 0] = np.nan
+    loss, _ = loss_sums(jnp.asarray(logprobs), jnp.asarray(entropy), batch, DEFAULT)
+    assert np.isnan(float(loss))
+
+
+def test_masked_tokens_have_exactly_no_gradient():
+    logprobs, entropy, batch = make_batch()
+    batch = batch._replace(advantages=batch.advantages * 1e6)
+    settings = LossSettings(kl_coef=1.0, entropy_coef=1.0)
+    slopes = jax.grad(lambda *x: loss_sums(*x, batch, settings)[0], argnums=(0, 1))(
+        jnp.asarray(logprobs), jnp.asarray(entropy)
+    )
+    hidden = batch.tokens.loss_mask == 0
+    assert hidden.any()
+    for slope in slopes:
+        assert (np.asarray(slope)[hidden] == 0).all()
+
+
+def test_gradient_at_ratio_one_is_minus_the_advantage():
+    logprobs, entropy, batch = make_batch()
+    batch = batch._replace(behavior_logprobs=logprobs)
+    slope = jax.grad(lambda x: loss_sums(x, entropy, batch, DEFAULT)[0])(
+        jnp.asarray(logprobs)
+    )
+    expected = -batch.advantages * batch.tokens.loss_mask
+    np.testing.assert_allclose(slope, expected, rtol=1e-6)
+
+
+def test_reward_of_seven_tenths_arrives_as_seven_tenths():
+    tokens = Tokens(*[None] * 7, loss_mask=np.ones((1, 1), np.float32))
+    value = np.full((1, 1), 0.7, np.float32)
+    batch = Batch(tokens, value, np.zeros_like(value), np.zeros_like(value))
+    loss, _ = loss_sums(jnp.zeros((1, 1)), jnp.zeros((1, 1)), batch, DEFAULT)
+    assert float(loss) == -np.float32(0.7)

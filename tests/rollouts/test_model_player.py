@@ -1,0 +1,119 @@
+"""The model as a player: overflow, rows that are used again, buckets."""
+
+import numpy as np
+import pytest
+
+from aes_hdc.episode import Harness, Observation, Task
+from aes_hdc.rollouts.collect import Request, play
+
+
+def spy(player):
+    """Wraps the jitted turn; returns the list of chunks it was called with."""
+    chunks, turn = [], player._turn
+
+    def call(params, pool, chunk):
+        chunks.append(chunk)
+        return turn(params, pool, chunk)
+
+    player._turn = call
+    return chunks
+
+
+def words(count):
+    """A message of `count` words that are one token each."""
+    return Observation(" ".join(["goal"] * count), None)
+
+
+def test_message_too_long_for_every_width_overflows_before_the_call(
+    few_words, make_player, talk
+):
+    player = make_player(few_words)
+    chunks = spy(player)
+    found = talk(player, few_words.params, {0: [words(3), words(200)], 1: [words(300)]})
+    conversation, labels = found[0]
+    assert labels[-1] == "overflow"
+    assert len(chunks) == 1
+    # What did not fit is not in the record, which ends with the reply.
+    assert conversation.turn[-1] == 0
+    assert len(found[1][0]) == 0
+    assert found[1][1] == ["overflow"]
+
+
+def test_full_context_overflows_before_the_call(few_words, make_player, talk):
+    player = make_player(few_words)  # 192 slots.
+    chunks = spy(player)
+    dialogue = [words(30)] * 6  # About 41 tokens each with the frame of the chat.
+    conversation, labels = talk(player, few_words.params, {0: dialogue})[0]
+    assert labels[-1] == "overflow"
+    assert 3 <= len(chunks) == len(labels) - 1
+    assert len(conversation) <= 192
+    assert conversation.turn[-1] == len(labels) - 2
+
+
+def test_rows_that_are_used_again_forget_what_they_held(
+    few_words, make_player, talk, dialogues
+):
+    player = make_player(few_words)
+    used = {10 + i: dialogues[0] for i in range(5)} | {1: dialogues[1]}
+    again = talk(player, few_words.params, used)[1][0]
+    fresh = talk(make_player(few_words), few_words.params, {1: dialogues[1]})[1][0]
+    np.testing.assert_array_equal(again.ids, fresh.ids)
+    np.testing.assert_allclose(again.logprobs, fresh.logprobs, atol=1e-4)
+
+
+def test_start_forgets_everything(few_words, make_player, talk, dialogues):
+    player = make_player(few_words)
+    first = talk(player, few_words.params, {0: dialogues[0]})[0][0]
+    talk(player, few_words.params, {i: dialogues[2] for i in range(5)}, seed=3)
+    second = talk(player, few_words.params, {0: dialogues[0]})[0][0]
+    np.testing.assert_array_equal(first.ids, second.ids)
+    np.testing.assert_array_equal(first.logprobs, second.logprobs)
+    with pytest.raises(KeyError):
+        player.conversation(4)
+
+
+def test_a_call_takes_the_fullest_bucket_and_fills_up_with_shorter_ones(
+    few_words, make_player
+):
+    player = make_player(few_words)  # Batches of 4; widths 32 and 64.
+    player.start(few_words.params, 0, "test")
+    chunks = spy(player)
+
+    def request(index, count):
+        return Request(index, None, 0, words(count), None, None)
+
+    requests = [request(0, 40), request(1, 3), request(2, 3), request(3, 3)]
+    assert set(player.act(requests)) == {1, 2, 3}
+    assert chunks[0].ids.shape == (4, 32)
+    assert chunks[0].rows.tolist()[3] == player.capacity  # The scratch row.
+    requests = [requests[0], request(4, 40), request(5, 3)]
+    assert set(player.act(requests)) == {0, 4, 5}
+    assert chunks[1].ids.shape == (4, 64)
+
+
+def test_tokens_are_counted(few_words, make_player, talk, dialogues):
+    player = make_player(few_words)
+    found = talk(player, few_words.params, dialogues)
+    total = sum(len(conversation) for conversation, _ in found.values())
+    # The last token of every reply but the final one is fed with the next message, and
+    # counted when it is sampled and when it is fed.
+    twice = sum(len(labels) - 1 for _, labels in found.values())
+    assert player.num_tokens == total + twice
+
+
+def test_it_plays_real_environments(few_words, make_player):
+    tasks = [
+        Task("count_objects", seed, 0, harness)
+        for seed in range(3)
+        for harness in (Harness.NONE, Harness.OBSERVATION)
+    ]
+    player = make_player(few_words)
+    player.start(few_words.params, 0, "test")
+    episodes = play(tasks, player, frame_px=96)
+    for index, episode in enumerate(episodes):
+        conversation = player.conversation(index)
+        assert episode.policy == "model"
+        played = [turn for turn in episode.turns if turn.label != "overflow"]
+        for number, turn in enumerate(played):
+            ids = conversation.ids[conversation.turn == number]
+            assert few_words.chat.decode(ids) == turn.reply
