@@ -40,32 +40,33 @@ def get_config(arg: str = "") -> mlc.ConfigDict:
         "deepstack_visual_indexes": (0,),
     }
     config.imitation = {
-        "lessons": (  # harness, share, success of the demonstrator
-            ("all", 0.4, 1.0),
-            ("rules+observation+state", 0.15, 0.9),
-            ("rules", 0.15, 0.4),
-            ("none", 0.3, 0.3),
+        "lessons": (  # harness or description, share, success of the demonstrator
+            ("describe", 0.45, 1.0),
+            ("all", 0.22, 1.0),
+            ("rules+observation+state", 0.08, 0.9),
+            ("rules", 0.1, 0.4),
+            ("none", 0.15, 0.3),
         ),
         "levels": ((0, 0.55), (1, 0.45)),  # scale level, share
-        "batch_episodes": 64,
+        "batch_episodes": 96,
         "measure_every": 100,
         "measure_episodes": 48,
         "with_help": 0.75,
         "without_help": (0.13, 0.38),
         "num_enough": 11,
-        "message_weight": 0.3,
     }
     config.learner.algorithm = "imitation"
     config.learner.num_updates = 1500
     config.learner.aggregation = "token"
-    config.learner.shapes = (  # Every text token may be learnt, so all slots are scored.
-        (8, 64, 64, 8),
-        (8, 128, 128, 24),
-        (8, 256, 256, 40),
-        (8, 448, 448, 40),
+    config.learner.shapes = (
+        (8, 64, 8, 8),
+        (8, 96, 64, 8),  # Descriptions are long answers to short messages.
+        (8, 128, 64, 24),
+        (8, 256, 64, 40),
+        (8, 448, 64, 40),
     )
     config.learner.loss.kind = "imitation"
-    config.learner.optimizer.update({"learning_rate": 1e-3, "warmup_steps": 50})
+    config.learner.optimizer.update({"learning_rate": 3e-3, "warmup_steps": 50})
     config.learner.optimizer.decay_steps = 1500
     if options.smoke:
         common.shrink(config)

@@ -123,7 +123,9 @@ def environment_texts(
                 for turn in episode.turns:
                     yield f"user\n{turn.observation.text}"
                     yield turn.reply
-    yield "assistant\n\n"
+    yield "assistant\n"
+    yield "describe"
+    yield "describe"
 
 
 def make_base_folder(

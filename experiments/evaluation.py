@@ -120,7 +120,10 @@ def evaluate(
         },
         "rows": _rows(suite, outcomes, bootstraps),
         "headline": headline,
-        "policies": {name: player.name for name, (player, _) in players.items()},
+        "policies": {
+            name: players.get(name, players["before"])[0].name
+            for name in ("before", "after")
+        },
         "sampling": sampling,
     }
     storage.write_json(folder / "evaluation.json", table)

@@ -3,16 +3,23 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from aes_hdc import storage, streams
-from aes_hdc.episode import SPLITS, Conversation, Harness, Task
+from aes_hdc import envs, storage, streams
+from aes_hdc.episode import (
+    SPLITS,
+    Conversation,
+    Episode,
+    Harness,
+    Observation,
+    Task,
+    Turn,
+)
 from aes_hdc.learner import checkpoint
-from aes_hdc.rollouts.chat import Chat
 from aes_hdc.rollouts.collect import play
 from aes_hdc.rollouts.model_player import ModelPlayer
 from aes_hdc.rollouts.players import OraclePlayer
@@ -21,6 +28,7 @@ from experiments.learning import Learner
 from experiments.progress import Progress
 from experiments.training import success_table
 
+DESCRIBE = "describe"
 NOISES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 Noises = Mapping[tuple[str, float, int], float]  # (environment, skill, level)
@@ -31,21 +39,28 @@ class Lesson:
     """One kind of demonstration.
 
     Attributes:
-        harness: the help shown.
+        harness: the help shown; None asks for a description of the picture instead.
         share: of the demonstrations, relative to the others.
         skill: success of the demonstrator, in [0, 1]; it plays at random now and then,
             as often as that takes. 1 is the oracle itself.
     """
 
-    harness: Harness
+    harness: Harness | None
     share: float
     skill: float
 
 
-def with_messages(record: Conversation, chat: Chat) -> Conversation:
-    """Marks the messages' text as written too, in a turn behind the last one."""
-    is_text = (record.turn < 0) & ~np.isin(record.ids, chat.forbidden_ids)
-    return replace(record, turn=np.where(is_text, len(record.pictures), record.turn))
+def describe(task: Task, frame_px: int) -> Episode:
+    """Shows an instance as it starts and answers with all that is drawn on it.
+
+    Telling the picture in words is the densest lesson in seeing: every token of the answer
+    says what stands where.
+    """
+    env = envs.make(task.env_id)
+    state = env.reset(task.seed, task.level)
+    observation = Observation(DESCRIBE, env.render(state, frame_px))
+    turn = Turn(observation, env.dump(state), "", "", 0.0, True, "success")
+    return Episode(task, (turn,), "oracle")
 
 
 @dataclass
@@ -69,8 +84,8 @@ class Imitator:
         with_help: success at level 0 with all help that is asked for.
         without_help: range of success at level 0 without help.
         num_enough: environments that must meet both.
-        message_weight: weight of predicting the messages' own text; what STATE says of the
-            picture teaches to see it.
+        message_weight: weight of predicting the messages' own text; what STATE says of
+            the picture teaches to see it.
         config_hash: of the run, for the log.
         git: commit of the code, for the log.
     """
@@ -91,7 +106,6 @@ class Imitator:
     with_help: float
     without_help: tuple[float, float]
     num_enough: int
-    message_weight: float
     config_hash: str
     git: str
 
@@ -112,7 +126,7 @@ class Imitator:
                     return
                 line: dict[str, Any] = {"step": step + 1, "wall": round(time.time(), 3)}
                 line |= {"config_hash": self.config_hash, "git": self.git}
-                line |= self.learner.imitate(lesson, self._weights(lesson))
+                line |= self.learner.imitate(lesson)
                 shown: dict[str, float | str] = {"loss": line.get("loss", "skipped")}
                 if (step + 1) % self.measure_every == 0:
                     table = self.measure(step + 1)
@@ -176,31 +190,25 @@ class Imitator:
         shares = np.array([lesson.share for lesson in self.lessons])
         levels = np.array([*self.levels.values()])
         groups: dict[float, list[Task]] = {}
+        episodes = []
         for _ in range(self.batch_episodes):
             env_id = self.env_ids[int(rng.integers(len(self.env_ids)))]
             lesson = self.lessons[rng.choice(len(shares), p=shares / shares.sum())]
             level = [*self.levels][rng.choice(len(levels), p=levels / levels.sum())]
             seed = int(rng.integers(len(SPLITS["train"])))
+            if lesson.harness is None:
+                episodes.append(describe(Task(env_id, seed, level), self.frame_px))
+                continue
             noise = noises.get((env_id, lesson.skill, level), 0.0)
             task = Task(env_id, seed, level, lesson.harness)
             groups.setdefault(noise, []).append(task)
-        chat, longest = self.learner.policy.chat, self.learner.shapes[-1].slots
-        conversations = []
         for noise, tasks in sorted(groups.items()):
             player = OraclePlayer(noise=noise, seed=self.seed)
-            for episode in play(
+            episodes += play(
                 tasks, player, frame_px=self.frame_px, max_turns=self.max_turns
-            ):
-                record = record_episode(episode, chat, longest)
-                conversations.append(with_messages(record, chat))
-        return conversations
-
-    def _weights(self, lesson: Sequence[Conversation]) -> list[np.ndarray]:
-        """Weight 1 for every reply and `message_weight` for what `with_messages` marks."""
-        return [
-            np.append(np.ones(len(record.pictures)), self.message_weight)
-            for record in lesson
-        ]
+            )
+        chat, longest = self.learner.policy.chat, self.learner.shapes[-1].slots
+        return [record_episode(episode, chat, longest) for episode in episodes]
 
     def measure(self, step: int) -> Mapping[str, Any]:
         """Plays validation instances of level 0 with all help and with none."""

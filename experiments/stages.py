@@ -21,7 +21,7 @@ from aes_hdc.profiles.matrices import matrices
 from aes_hdc.selection import aes, baselines, record
 from experiments import artefacts, compiles, evaluation, gradients, trajectory_sets
 from experiments.base_model import count_parameters, make_base_folder
-from experiments.imitation import Imitator, Lesson
+from experiments.imitation import DESCRIBE, Imitator, Lesson
 from experiments.runtime import (
     Policy,
     load_policy,
@@ -205,7 +205,7 @@ def _imitate(run: Run) -> list[str]:
     print(f"imitate: {count_parameters(policy.params)} parameters")
     section = dict(config["imitation"])
     section["lessons"] = [
-        Lesson(Harness.parse(label), share, skill)
+        Lesson(None if label == DESCRIBE else Harness.parse(label), share, skill)
         for label, share, skill in section["lessons"]
     ]
     section["levels"] = {level: share for level, share in section["levels"]}

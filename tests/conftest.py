@@ -179,7 +179,7 @@ def talk():
 
 @pytest.fixture(scope="session")
 def dialogues():
-    """Five dialogues by index: three turns with pictures, with none, one turn, mixed."""
+    """Five dialogues by index: three turns with pictures, three with none, others."""
     rng = np.random.default_rng(0)
     texts = ["goal count", "ok", "press 1 1 rules count red", "goal", "row 1 2"]
 

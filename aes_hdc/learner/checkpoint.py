@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 import orbax.checkpoint as ocp
 
 from aes_hdc import storage
@@ -80,6 +81,7 @@ def restore(folder: Path, like: Any) -> tuple[int, Any, dict[str, Any]] | None:
             abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
             with ocp.StandardCheckpointer() as checkpointer:
                 state = checkpointer.restore(path / "state", abstract)
+            state = jax.tree.map(_bound_as, state, like)
             return step, state, storage.read_json(path / HOST)
         aside = path.with_suffix(".injured")
         shutil.rmtree(aside, ignore_errors=True)
@@ -93,6 +95,16 @@ def restore(folder: Path, like: Any) -> tuple[int, Any, dict[str, Any]] | None:
             " --restart=train"
         )
     return None
+
+
+def _bound_as(found: Any, like: Any) -> Any:
+    """Frees an array from its device where the one it replaces was free.
+
+    Orbax binds what it restores, and programs compile once more for bound arguments.
+    """
+    if isinstance(like, jax.Array) and not like.committed:
+        return jax.device_put(np.asarray(found))
+    return found
 
 
 def _steps(folder: Path) -> list[int]:

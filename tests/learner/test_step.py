@@ -12,7 +12,13 @@ from aes_hdc.errors import UserError
 from aes_hdc.learner.batch import Shape, micro_batches
 from aes_hdc.learner.losses import Batch, LossSettings, loss_sums
 from aes_hdc.learner.optimizer import make_optimizer
-from aes_hdc.learner.step import TrainState, make_accumulate, make_apply, make_gradient
+from aes_hdc.learner.step import (
+    TrainState,
+    make_accumulate,
+    make_apply,
+    make_gradient,
+    make_score,
+)
 from experiments.learning import Group, Learner
 
 SLOTS, ACTIONS = 128, 18
@@ -241,11 +247,21 @@ def copied(params):
 
 
 def test_kl_is_measured_from_where_training_began(
-    fresh_few_words, conversations, tmp_path
+    few_words, fresh_few_words, conversations, tmp_path
 ):
     settings = LossSettings(kl="k3", kl_coef=0.1)
     learner = make_learner(fresh_few_words, tmp_path, settings=settings)
     groups = [Group(conversations[:4], np.array([0.0, 1.0, 0.0, 1.0]))]
-    first, second = learner.update(groups), learner.update(groups)
+    first = learner.update(groups)
     assert first["kl"] == pytest.approx(0.0, abs=1e-8)  # Nothing has moved yet.
-    assert 1e-6 < second["kl"] < 1
+    (batch,) = micro_batches(conversations[:4], [0.0] * 4, [shape(few_words, 8)])
+    score = make_score(few_words.model, few_words.distribution)
+    began, now = (
+        np.asarray(score(params, batch.tokens), np.float64)
+        for params in (few_words.params, learner.state.params)
+    )
+    mask = batch.tokens.loss_mask
+    delta = np.clip(began - now, -10, 10)
+    expected = ((np.exp(delta) - delta - 1) * mask).sum() / mask.sum()
+    assert expected > 1e-6
+    assert learner.update(groups)["kl"] == pytest.approx(expected, rel=1e-3)
