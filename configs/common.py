@@ -127,7 +127,6 @@ def tiny_model_config() -> mlc.ConfigDict:
         "num_minibatches": 1,
         "workers": 2,  # Micro-batches side by side: one core each.
         "aggregation": "constant",
-        "max_turns": 5,  # Of the longest row, in the divisor of the loss.
         "std": "none",
         "checkpoint_every": 10,
         "example_every": 20,
@@ -151,7 +150,8 @@ def tiny_model_config() -> mlc.ConfigDict:
     config.evaluation = {
         "levels": (0, 1),
         "harnesses": {"none": 32, "rules": 8, "all": 8},
-        "samples": 1,
+        "samples": 1,  # Episodes an instance.
+        "pass_at": 1,  # k of pass@k, at most `samples`; 1 is plain success.
         "greedy": False,
         "bootstraps": 2000,
     }

@@ -2,9 +2,9 @@
 
     python -m experiments.main --config=configs/quickstart.py --workdir=DIR
 
-Under ten minutes. Profiles and gradients pick some of the nine, GRPO trains on them under a
-short curriculum, and the report compares success before and after. `:smoke` is the same
-path on toy sizes, for tests.
+Under ten minutes. Profiles and gradients pick some of the nine, GRPO trains on them
+under a short curriculum, and the report compares success before and after. `:smoke` is
+the same path on toy sizes, for tests.
 """
 
 import ml_collections as mlc

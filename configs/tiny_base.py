@@ -2,12 +2,13 @@
 
     python -m experiments.main --config=configs/tiny_base.py --workdir=DIR
 
-At most 45 minutes on two CPU cores, resumable; it stops by itself once enough environments
-are played well with all help and poorly without. Copy `DIR/train/model` to
+At most 45 minutes on two CPU cores, resumable; it stops by itself once enough
+environments are played well with all help and poorly without. Copy `DIR/train/model` to
 `aes_hdc/assets/tiny_vl` to embed it.
 
-The less help is shown, the worse the demonstrator plays: a pretrained model has seen good
-and bad play, and without help it should leave reinforcement learning something to do.
+The less help is shown, the worse the demonstrator plays: a pretrained model has seen
+good and bad play, and without help it should leave reinforcement learning something to
+do. Nearly half of the lessons tell a picture in words, which teaches to see.
 """
 
 import ml_collections as mlc

@@ -8,7 +8,8 @@ import numpy as np
 
 from aes_hdc import storage, streams, trajectories
 from aes_hdc.episode import SPLITS, Episode, Harness, Task
-from aes_hdc.evaluation.metrics import compare
+from aes_hdc.errors import UserError
+from aes_hdc.evaluation.metrics import compare, pass_at_k
 from aes_hdc.rollouts.model_player import ModelPlayer
 from experiments.examples import write_examples
 from experiments.progress import Progress
@@ -63,6 +64,7 @@ def evaluate(
     levels: Sequence[int],
     harnesses: Mapping[str, int],
     samples: int,
+    pass_at: int,
     bootstraps: int,
     sampling: str,
 ) -> list[str]:
@@ -77,12 +79,20 @@ def evaluate(
         levels: as for `draw_tasks`.
         harnesses: as for `draw_tasks`; the headline is that of "none".
         samples: as for `draw_tasks`.
+        pass_at: k of pass@k, which then stands wherever success would; 1 is success.
         bootstraps: samples of the paired bootstrap over instances.
         sampling: how replies are chosen, in words.
 
     Returns:
         The artefacts' names.
+
+    Raises:
+        UserError: if `pass_at` asks for more samples than are drawn.
     """
+    if not 1 <= pass_at <= samples:
+        raise UserError(
+            f"evaluation.pass_at is {pass_at}; give 1 to evaluation.samples, {samples}"
+        )
     tasks = draw_tasks(
         suite, seed=seed, levels=levels, harnesses=harnesses, samples=samples
     )
@@ -98,7 +108,7 @@ def evaluate(
             storage.write_text(path, "".join(lines))
             success = float(np.mean([episode.success for episode in episodes]))
             progress.step(number + 1, policy=name, success=success)
-        means[name] = _means(storage.read_jsonl(path))
+        means[name] = _means(storage.read_jsonl(path), pass_at)
     outcomes = _paired(means["before"], means.get("after", means["before"]))
     panels = {
         "id": suite.pool,
@@ -141,8 +151,8 @@ def _line(episode: Episode) -> dict[str, Any]:
     }
 
 
-def _means(lines: Sequence[Mapping[str, Any]]) -> Means:
-    """Mean success of every instance, by cell; broken episodes are left out."""
+def _means(lines: Sequence[Mapping[str, Any]], pass_at: int = 1) -> Means:
+    """Success, or pass@k, of every instance, by cell; broken episodes are left out."""
     cells: dict[tuple[str, str, int], dict[int, list[bool]]] = {}
     for line in lines:
         key = (line["env_id"], line["harness"], line["level"])
@@ -151,7 +161,10 @@ def _means(lines: Sequence[Mapping[str, Any]]) -> Means:
                 line["success"]
             )
     return {
-        key: {seed: float(np.mean(success)) for seed, success in found.items()}
+        key: {
+            seed: pass_at_k(sum(success), len(success), min(pass_at, len(success)))
+            for seed, success in found.items()
+        }
         for key, found in cells.items()
     }
 

@@ -53,8 +53,8 @@ class Lesson:
 def describe(task: Task, frame_px: int) -> Episode:
     """Shows an instance as it starts and answers with all that is drawn on it.
 
-    Telling the picture in words is the densest lesson in seeing: every token of the answer
-    says what stands where.
+    Telling the picture in words is the densest lesson in seeing: every token of the
+    answer says what stands where.
     """
     env = envs.make(task.env_id)
     state = env.reset(task.seed, task.level)

@@ -68,6 +68,7 @@ def make_learner(
     policy: Policy,
     section: Mapping[str, Any],
     rollout: Mapping[str, Any],
+    max_turns: int,
     folder: Path | None = None,
 ) -> Learner:
     """Builds a learner from the learner section; rollout gives the longest reply.
@@ -76,6 +77,7 @@ def make_learner(
         policy: what learns.
         section: `learner` of the config.
         rollout: `rollout` of the config.
+        max_turns: turns of the longest episode.
         folder: where batches are written whose gradients are not finite.
 
     Raises:
@@ -85,13 +87,13 @@ def make_learner(
         Shape(rows, slots, actions, pictures, policy.chat.patch_shape)
         for rows, slots, actions, pictures in section["shapes"]
     ]
-    longest = rollout["max_new_tokens"] * section["max_turns"]
+    longest = rollout["max_new_tokens"] * max_turns
     rows, slots, actions, pictures = section["shapes"][-1]
-    if slots < rollout["slots"] or actions < longest or pictures < section["max_turns"]:
+    if slots < rollout["slots"] or actions < longest or pictures < max_turns:
         raise UserError(
             f"learner.shapes: the last shape is {(rows, slots, actions, pictures)}; it"
             f" needs {rollout['slots']} slots (rollout.slots), {longest} sampled tokens"
-            f" and {section['max_turns']} pictures (learner.max_turns) or more"
+            f" and {max_turns} pictures (environments.max_turns) or more"
         )
     return Learner(
         policy=policy,

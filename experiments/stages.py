@@ -109,7 +109,7 @@ def gradient(run: Run) -> list[str]:
     }  # Learning signals alone are compared.
     options = run.config["learner"]
     options = options | {"loss": options["loss"] | terms}
-    learner = make_learner(policy, options, run.config["rollout"])
+    learner = make_learner(policy, options, run.config["rollout"], run.suite.max_turns)
     player = run.player(policy)
     return gradients.measure(
         run.suite, player, learner, run.folder("gradients"), seed=run.seed, **section
@@ -210,7 +210,9 @@ def _imitate(run: Run) -> list[str]:
     ]
     section["levels"] = {level: share for level, share in section["levels"]}
     imitator = Imitator(
-        learner=make_learner(policy, config["learner"], config["rollout"], folder),
+        learner=make_learner(
+            policy, config["learner"], config["rollout"], run.suite.max_turns, folder
+        ),
         player=run.player(policy),
         env_ids=run.suite.env_ids,
         folder=folder,
@@ -232,7 +234,9 @@ def _reinforce(run: Run) -> list[str]:
     config, folder = run.config, run.folder("train")
     section = dict(config["learner"])
     policy = run.policy()
-    learner = make_learner(policy, config["learner"], config["rollout"], folder)
+    learner = make_learner(
+        policy, config["learner"], config["rollout"], run.suite.max_turns, folder
+    )
     ladder = run.suite.ladder
     settings = Settings(num_harness_levels=len(ladder), **config["curriculum"])
     selected = selected_ids(run)
@@ -278,6 +282,10 @@ def evaluate(run: Run) -> list[str]:
         folders["after"] = str(trained)
     section = dict(run.config["evaluation"])
     greedy = section.pop("greedy")
+    temperature = run.config["model"]["temperature"]
+    sampling = "greedy" if greedy else f"temperature {temperature:g}"
+    if section["pass_at"] > 1:
+        sampling += f", pass@{section['pass_at']} of {section['samples']}"
     players = {}
     for name, folder in folders.items():
         policy = run.policy(folder)
@@ -288,9 +296,7 @@ def evaluate(run: Run) -> list[str]:
         selected_ids(run) if len(folders) > 1 else [],
         run.folder("evaluate"),
         seed=run.seed,
-        sampling="greedy"
-        if greedy
-        else f"temperature {run.config['model']['temperature']}",
+        sampling=sampling,
         **section,
     )
 

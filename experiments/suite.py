@@ -19,7 +19,7 @@ class Suite:
         targets: target scale level of every environment.
         versions: version of every environment.
         frame_px: side of the frames.
-        max_turns: longest episode, in turns; 0 leaves it to the environments.
+        max_turns: longest episode, in turns.
     """
 
     pool: tuple[str, ...]
@@ -59,8 +59,11 @@ def load_suite(
         max_turns: longest episode, in turns.
 
     Raises:
-        UserError: if a name is unknown, or a panel has an environment of the other.
+        UserError: if a name is unknown, a panel has an environment of the other, or a
+            number is out of range.
     """
+    if max_turns < 1:
+        raise UserError(f"environments.max_turns is {max_turns}; give 1 or more")
     known = envs.load_suite(suite) if suite else envs.all_specs()
     specs = {spec.id: spec for spec in known}
     chosen = {}

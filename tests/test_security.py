@@ -28,6 +28,8 @@ SOURCES = sorted(
 # environments, which must survive the way to a worker.
 MAKERS = {
     "tests/test_security.py",
+    "tests/envs/test_adapters.py",
+    "tests/envs/test_minigrid.py",
     "tests/envs/test_oracle.py",
     "tests/envs/test_states.py",
 }

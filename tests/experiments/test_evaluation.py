@@ -1,6 +1,7 @@
 """Evaluation: pairs stay pairs."""
 
 import numpy as np
+import pytest
 
 from experiments.evaluation import _means, _paired
 
@@ -21,6 +22,13 @@ def line(seed, success, label="wrong"):
 def test_samples_of_an_instance_are_averaged_and_broken_ones_left_out():
     lines = [line(1, True), line(1, False), line(2, True), line(2, False, "env_error")]
     assert _means(lines) == {KEY: {1: 0.5, 2: 1.0}}
+
+
+def test_pass_at_two_of_three_is_one_minus_both_missing():
+    lines = [line(1, True), line(1, False), line(1, False), line(2, False)]
+    means = _means(lines, pass_at=2)
+    assert means[KEY][1] == pytest.approx(2 / 3)  # 1 - C(2, 2) / C(3, 2)
+    assert means[KEY][2] == 0.0
 
 
 def test_an_instance_that_broke_on_one_side_leaves_both():
