@@ -41,23 +41,25 @@ def get_config(arg: str = "") -> mlc.ConfigDict:
         "deepstack_visual_indexes": (0,),
     }
     config.imitation = {
-        "lessons": (  # harness or description, share, success of the demonstrator
-            ("describe", 0.45, 1.0),
-            ("all", 0.22, 1.0),
-            ("rules+observation+state", 0.08, 0.9),
-            ("rules", 0.1, 0.4),
-            ("none", 0.15, 0.3),
+        # Harness or description, shares at the start and at the end, weight of a token,
+        # success of the demonstrator.
+        "lessons": (
+            ("describe", (0.85, 0.15), 0.3, 1.0),
+            ("all", (0.06, 0.42), 1.0, 1.0),
+            ("rules+observation+state", (0.02, 0.1), 1.0, 0.9),
+            ("rules", (0.02, 0.13), 1.0, 0.4),
+            ("none", (0.05, 0.2), 1.0, 0.3),
         ),
-        "levels": ((0, 0.55), (1, 0.45)),  # scale level, share
-        "batch_episodes": 96,
-        "measure_every": 100,
+        "levels": ((0, 0.6), (1, 0.4)),  # scale level, share
+        "batch_episodes": 64,
+        "measure_every": 200,
         "measure_episodes": 48,
         "with_help": 0.75,
         "without_help": (0.13, 0.38),
         "num_enough": 11,
     }
     config.learner.algorithm = "imitation"
-    config.learner.num_updates = 1500
+    config.learner.num_updates = 2400
     config.learner.aggregation = "token"
     config.learner.shapes = (
         (8, 64, 8, 8),
@@ -68,9 +70,14 @@ def get_config(arg: str = "") -> mlc.ConfigDict:
     )
     config.learner.loss.kind = "imitation"
     config.learner.optimizer.update({"learning_rate": 3e-3, "warmup_steps": 50})
-    config.learner.optimizer.decay_steps = 1500
+    config.learner.optimizer.decay_steps = 2400
     if options.smoke:
         common.shrink(config)
         config.imitation.update({"batch_episodes": 8, "measure_every": 2})
         config.imitation.measure_episodes = 2
+        config.imitation.lessons = (
+            ("describe", (1.0, 1.0), 0.3, 1.0),
+            ("all", (1.0, 1.0), 1.0, 0.9),
+            ("none", (1.0, 1.0), 1.0, 0.3),
+        )
     return config

@@ -209,11 +209,11 @@ class Learner:
             metrics |= found
         return metrics
 
-    def imitate(self, conversations: Sequence[Conversation]) -> Metrics:
-        """Makes one step toward the replies of demonstrations."""
-        return self._minibatch(
-            conversations, [1.0] * len(conversations), is_first=False
-        )
+    def imitate(
+        self, conversations: Sequence[Conversation], weights: Sequence[float]
+    ) -> Metrics:
+        """Makes one step toward the replies of demonstrations, each with its weight."""
+        return self._minibatch(conversations, weights, is_first=False)
 
     def _minibatch(
         self,

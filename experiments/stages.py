@@ -3,16 +3,12 @@
 import dataclasses
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from aes_hdc import stamps, storage, streams, trajectories
 from aes_hdc.curriculum.hdc import Curriculum
 from aes_hdc.curriculum.settings import Settings
-from aes_hdc.episode import Harness
 from aes_hdc.errors import UserError
 from aes_hdc.evaluation.report import write_report, write_summary
 from aes_hdc.profiles import annotator, files, rules
@@ -20,50 +16,11 @@ from aes_hdc.profiles.aggregate import Thresholds, build_profiles
 from aes_hdc.profiles.matrices import matrices
 from aes_hdc.selection import aes, baselines, record
 from experiments import artefacts, compiles, evaluation, gradients, trajectory_sets
-from experiments.base_model import count_parameters, make_base_folder
-from experiments.imitation import DESCRIBE, Imitator, Lesson
-from experiments.runtime import (
-    Policy,
-    load_policy,
-    make_learner,
-    make_player,
-    save_policy,
-)
-from experiments.suite import Suite, load_suite
+from experiments.imitation import imitate
+from experiments.run import Run
+from experiments.runtime import make_learner, save_policy
+from experiments.suite import load_suite
 from experiments.training import Trainer
-
-
-@dataclass(frozen=True)
-class Run:
-    """What every stage is given.
-
-    Attributes:
-        config: the whole config, nested dicts of plain values.
-        workdir: the run folder.
-        suite: its environments.
-    """
-
-    config: dict[str, Any]
-    workdir: Path
-    suite: Suite
-
-    @property
-    def seed(self) -> int:
-        """From which every random stream follows."""
-        return self.config["seed"]
-
-    def folder(self, stage: str) -> Path:
-        """Where a stage's artefacts lie."""
-        return self.workdir / stage
-
-    def policy(self, folder: str = "") -> Policy:
-        """Loads the config's model, or the one in `folder`."""
-        model = self.config["model"] | ({"folder": folder} if folder else {})
-        return load_policy(frame_px=self.suite.frame_px, **model)
-
-    def player(self, policy: Policy, name: str = "model", **changes: Any) -> Any:
-        """Makes a player from the rollout section."""
-        return make_player(policy, name=name, **(self.config["rollout"] | changes))
 
 
 def collect(run: Run) -> list[str]:
@@ -103,11 +60,9 @@ def gradient(run: Run) -> list[str]:
     """Measures every pool environment's policy gradient at the base model."""
     policy = run.policy()
     section = dict(run.config["gradients"])
-    terms = {
-        "kl_coef": 0.0,
-        "entropy_coef": 0.0,
-    }  # Learning signals alone are compared.
     options = run.config["learner"]
+    # Learning signals alone are compared.
+    terms = {"kl_coef": 0.0, "entropy_coef": 0.0}
     options = options | {"loss": options["loss"] | terms}
     learner = make_learner(policy, options, run.config["rollout"], run.suite.max_turns)
     player = run.player(policy)
@@ -149,7 +104,8 @@ def select(run: Run) -> list[str]:
         )
     if rule != "aes":
         count = len(pool) if rule == "all" else len(picks)
-        picks = blind_picks(baselines.random_order(pool, rng, count), pool, table.core)
+        order = baselines.random_order(pool, rng, count)
+        picks = baselines.blind_picks(order, pool, table.core)
     out = record.selection_to_json(
         pool,
         table.abilities,
@@ -168,65 +124,11 @@ def select(run: Run) -> list[str]:
     return ["selection.json"]
 
 
-def blind_picks(
-    order: Sequence[str], pool: Sequence[str], core: np.ndarray
-) -> list[aes.Pick]:
-    """Writes a choice that looked at nothing in the form of AES's picks."""
-    covered = baselines.coverage_curve([pool.index(env_id) for env_id in order], core)
-    return [
-        aes.Pick(env_id, 0.0, 0.0, 0.0, 0.0, int(count))
-        for env_id, count in zip(order, covered, strict=True)
-    ]
-
-
 def train(run: Run) -> list[str]:
     """Trains on the selected environments, or imitates the oracles of all."""
     if run.config["learner"]["algorithm"] == "imitation":
-        return _imitate(run)
+        return imitate(run)
     return _reinforce(run)
-
-
-def _imitate(run: Run) -> list[str]:
-    """Makes a base model: fresh weights unless the config names a folder."""
-    config, folder = run.config, run.folder("train")
-    source = config["model"]["folder"]
-    if not source:
-        source = str(folder / "init")
-        if not (folder / "init" / "model.safetensors").exists():
-            levels = {e: run.suite.targets[e] + 1 for e in run.suite.env_ids}
-            make_base_folder(
-                folder / "init",
-                levels,
-                seed=run.seed,
-                frame_px=run.suite.frame_px,
-                **config["base_model"],
-            )
-    policy = run.policy(source)
-    print(f"imitate: {count_parameters(policy.params)} parameters")
-    section = dict(config["imitation"])
-    section["lessons"] = [
-        Lesson(None if label == DESCRIBE else Harness.parse(label), share, skill)
-        for label, share, skill in section["lessons"]
-    ]
-    section["levels"] = {level: share for level, share in section["levels"]}
-    imitator = Imitator(
-        learner=make_learner(
-            policy, config["learner"], config["rollout"], run.suite.max_turns, folder
-        ),
-        player=run.player(policy),
-        env_ids=run.suite.env_ids,
-        folder=folder,
-        seed=run.seed,
-        frame_px=run.suite.frame_px,
-        max_turns=run.suite.max_turns,
-        num_updates=config["learner"]["num_updates"],
-        config_hash=stamps.config_hash(config),
-        git=stamps.git_commit(Path(__file__).parent),
-        **section,
-    )
-    imitator.run()
-    save_policy(policy, imitator.learner.state.params, folder / "model")
-    return ["model", "metrics.jsonl"]
 
 
 def _reinforce(run: Run) -> list[str]:

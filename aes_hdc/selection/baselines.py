@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from aes_hdc.selection.aes import Pick
+
 # Overrides of `aes.select`'s keyword arguments.
 ABLATIONS: Mapping[str, Mapping[str, Any]] = {
     "full": {},
@@ -33,6 +35,23 @@ def random_order(
             f"num_picks is {count}; the pool has {len(ordered)} environments"
         )
     return [ordered[i] for i in rng.permutation(len(ordered))[:count]]
+
+
+def blind_picks(
+    order: Sequence[str], env_ids: Sequence[str], core: np.ndarray
+) -> list[Pick]:
+    """Writes a choice that looked at nothing in the form of AES's picks.
+
+    Args:
+        order: what was chosen, in order.
+        env_ids: [E] the candidates.
+        core: [E, A] bool, whether a is core in e.
+    """
+    covered = coverage_curve([env_ids.index(env_id) for env_id in order], core)
+    return [
+        Pick(env_id, 0.0, 0.0, 0.0, 0.0, int(count))
+        for env_id, count in zip(order, covered, strict=True)
+    ]
 
 
 def permute_pairs(pairs: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -9,6 +9,7 @@ from aes_hdc import storage
 from aes_hdc.rollouts import collect
 from experiments import artefacts, compiles
 from experiments.main import main
+from experiments.runtime import load_policy
 
 pytestmark = pytest.mark.slow
 
@@ -109,3 +110,32 @@ def test_evaluation_stands_on_its_own(command, tmp_path):
     assert {*table["headline"]} == {"id", "ood"}
     for row in table["rows"]:
         assert row["difference"] == 0.0
+
+
+def test_base_model_is_made_from_nothing(tmp_path):
+    """The folder it ends with is one that the other configs can start from."""
+    arguments = [f"--workdir={tmp_path}", "--config.environments.pool=('lights_out',)"]
+    assert main(["--config=configs/tiny_base.py:smoke", *arguments]) == 0
+    made = load_policy(
+        folder=str(tmp_path / "train" / "model"),
+        dtype="float32",
+        frame_px=96,
+        unroll=True,
+        temperature=1.0,
+    )
+    assert made.chat.decode(made.chat.reply("press 1 2")) == "press 1 2"
+    lines = storage.read_jsonl(tmp_path / "train" / "metrics.jsonl")
+    assert [*lines[1]["success"]] == ["lights_out", "odd_one_out"]
+    assert lines[-1]["loss"] < lines[0]["loss"]
+
+
+def test_foreign_environments_go_the_same_way(tiny_folder, tmp_path):
+    command = [
+        "--config=configs/minigrid.py:smoke",
+        f"--config.model.folder={tiny_folder}",
+        "--config.environments.pool=('minigrid_empty','minigrid_fetch')",
+        f"--workdir={tmp_path}",
+    ]
+    assert main(command) == 0
+    table = storage.read_json(tmp_path / "evaluate" / "evaluation.json")
+    assert table["panels"]["id"]["env_ids"] == ["minigrid_empty", "minigrid_fetch"]

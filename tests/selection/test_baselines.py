@@ -39,3 +39,12 @@ def test_permuted_pairs_keep_their_values():
     shuffled = baselines.permute_pairs(pairs, np.random.default_rng(1))
     assert sorted(shuffled.ravel()) == sorted(pairs.ravel())
     assert sorted(shuffled.diagonal()) == sorted(pairs.diagonal())
+
+
+def test_blind_picks_tell_what_they_cover_and_claim_no_gain():
+    core = np.array([[1, 1, 0], [0, 1, 0], [0, 0, 1]], bool)
+    picks = baselines.blind_picks(["b", "c"], ["a", "b", "c"], core)
+    assert [(pick.env_id, pick.covered, pick.gain) for pick in picks] == [
+        ("b", 1, 0.0),
+        ("c", 2, 0.0),
+    ]

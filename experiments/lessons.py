@@ -1,0 +1,166 @@
+"""Lessons of a base model: the oracles' play, good and bad, and pictures in words."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from aes_hdc import envs, streams
+from aes_hdc.episode import (
+    SPLITS,
+    Conversation,
+    Episode,
+    Harness,
+    Observation,
+    Task,
+    Turn,
+)
+from aes_hdc.rollouts.chat import Chat
+from aes_hdc.rollouts.collect import play
+from aes_hdc.rollouts.players import OraclePlayer
+from aes_hdc.rollouts.record import record_episode
+
+DESCRIBE = "describe"
+NOISES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+
+Demonstrations = tuple[list[Conversation], list[float]]  # and the weight of each
+Noises = Mapping[tuple[str, float, int], float]  # (environment, skill, level)
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """One kind of demonstration.
+
+    Attributes:
+        harness: the help shown; None asks for a description of the picture instead.
+        shares: of the demonstrations, relative to the others, at the first and at the
+            last update; in between it moves evenly.
+        weight: of its tokens in the loss.
+        skill: success of the demonstrator, in [0, 1]; it plays at random now and then,
+            as often as that takes. 1 is the oracle itself.
+    """
+
+    harness: Harness | None
+    shares: tuple[float, float]
+    weight: float
+    skill: float
+
+
+def describe(task: Task, frame_px: int) -> Episode:
+    """Shows an instance as it starts and answers with all that is drawn on it.
+
+    Telling the picture in words is the densest lesson in seeing: every token of the
+    answer says what stands where.
+    """
+    env = envs.make(task.env_id)
+    state = env.reset(task.seed, task.level)
+    observation = Observation(DESCRIBE, env.render(state, frame_px))
+    turn = Turn(observation, env.dump(state), "", "", 0.0, True, "success")
+    return Episode(task, (turn,), "oracle")
+
+
+def is_description(episode: Episode) -> bool:
+    """Whether an episode is one of `describe`."""
+    return episode.turns[0].observation.text == DESCRIBE
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """Plays demonstrations; a step's are a function of the seed and the step.
+
+    Attributes:
+        lessons: what is demonstrated.
+        env_ids: every environment, drawn alike.
+        levels: scale levels and their shares.
+        chat: of the model that learns.
+        max_tokens: of a demonstration.
+        seed: the run's.
+        max_turns: longest episode, in turns.
+        batch_episodes: demonstrations a step.
+        num_steps: over which the shares of the lessons move.
+    """
+
+    lessons: Sequence[Lesson]
+    env_ids: Sequence[str]
+    levels: Mapping[int, float]
+    chat: Chat
+    max_tokens: int
+    seed: int
+    max_turns: int
+    batch_episodes: int
+    num_steps: int
+
+    def each(self, start: int) -> Iterator[tuple[int, Demonstrations]]:
+        """Yields each step's demonstrations; the next are made while one is learnt."""
+        noises = self.noises()
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            coming = pool.submit(self.demonstrate, start, noises)
+            for step in range(start, self.num_steps):
+                ready = coming.result()
+                coming = pool.submit(self.demonstrate, step + 1, noises)
+                yield step, ready
+
+    def noises(self) -> dict[tuple[str, float, int], float]:
+        """Finds, per environment, skill and level, how often the oracle must err.
+
+        The noise is the least of `NOISES` with which success is at most the skill asked
+        for, measured on 100 episodes; an environment whose oracle needs no help from
+        luck to stay below gets the noise of random play.
+        """
+        found: dict[tuple[str, float, int], float] = {}
+        skills = sorted({lesson.skill for lesson in self.lessons} - {1.0})
+        for env_id in self.env_ids:
+            for level in self.levels if skills else ():
+                tasks = [
+                    Task(env_id, seed, level, picture=False) for seed in range(100)
+                ]
+                for noise in NOISES:
+                    episodes = self._play(tasks, noise)
+                    success = np.mean([episode.success for episode in episodes])
+                    for skill in skills:
+                        if success <= skill:
+                            found.setdefault((env_id, skill, level), noise)
+                    if all((env_id, skill, level) in found for skill in skills):
+                        break
+                for skill in skills:
+                    found.setdefault((env_id, skill, level), 1.0)
+        return found
+
+    def demonstrate(self, step: int, noises: Noises) -> Demonstrations:
+        """Plays one step's demonstrations, a function of the seed and the step."""
+        rng = streams.generator(self.seed, "lessons", step)
+        ends = np.array([lesson.shares for lesson in self.lessons])
+        progress = step / self.num_steps
+        shares = ends @ (1 - progress, progress)
+        levels = np.array([*self.levels.values()])
+        groups: dict[float, list[Task]] = {}
+        episodes = []
+        for _ in range(self.batch_episodes):
+            env_id = self.env_ids[int(rng.integers(len(self.env_ids)))]
+            lesson = self.lessons[rng.choice(len(shares), p=shares / shares.sum())]
+            level = [*self.levels][rng.choice(len(levels), p=levels / levels.sum())]
+            seed = int(rng.integers(len(SPLITS["train"])))
+            if lesson.harness is None:
+                episodes.append(describe(Task(env_id, seed, level), self.chat.frame_px))
+                continue
+            noise = noises.get((env_id, lesson.skill, level), 0.0)
+            task = Task(env_id, seed, level, lesson.harness)
+            groups.setdefault(noise, []).append(task)
+        for noise, tasks in sorted(groups.items()):
+            episodes += self._play(tasks, noise)
+        weights = {lesson.harness: lesson.weight for lesson in self.lessons}
+        return (
+            [record_episode(e, self.chat, self.max_tokens) for e in episodes],
+            [
+                weights[None if is_description(episode) else episode.task.harness]
+                for episode in episodes
+            ],
+        )
+
+    def _play(self, tasks: Sequence[Task], noise: float) -> list[Episode]:
+        """Plays tasks with an oracle that errs so often."""
+        player = OraclePlayer(noise=noise, seed=self.seed)
+        return play(
+            tasks, player, frame_px=self.chat.frame_px, max_turns=self.max_turns
+        )
