@@ -41,14 +41,15 @@ def get_config(arg: str = "") -> mlc.ConfigDict:
         "deepstack_visual_indexes": (0,),
     }
     config.imitation = {
-        # Harness or description, shares at the start and at the end, weight of a token,
-        # success of the demonstrator.
+        # Seeing comes first: the shares of the lessons at these updates.
+        "knots": (0, 1000, 1200, 2400),
+        # Harness or description, shares, weight of a token, success of the player.
         "lessons": (
-            ("describe", (0.85, 0.15), 0.3, 1.0),
-            ("all", (0.06, 0.42), 1.0, 1.0),
-            ("rules+observation+state", (0.02, 0.1), 1.0, 0.9),
-            ("rules", (0.02, 0.13), 1.0, 0.4),
-            ("none", (0.05, 0.2), 1.0, 0.3),
+            ("describe", (0.85, 0.5583333, 0.2, 0.1), 0.3, 1.0),
+            ("all", (0.06, 0.21, 0.45, 0.5), 1.0, 1.0),
+            ("rules+observation+state", (0.02, 0.0533333, 0.1, 0.1), 1.0, 0.9),
+            ("rules", (0.02, 0.0658333, 0.1, 0.12), 1.0, 0.4),
+            ("none", (0.05, 0.1125, 0.15, 0.18), 1.0, 0.3),
         ),
         "levels": ((0, 0.6), (1, 0.4)),  # scale level, share
         "batch_episodes": 64,
@@ -76,8 +77,8 @@ def get_config(arg: str = "") -> mlc.ConfigDict:
         config.imitation.update({"batch_episodes": 8, "measure_every": 2})
         config.imitation.measure_episodes = 2
         config.imitation.lessons = (
-            ("describe", (1.0, 1.0), 0.3, 1.0),
-            ("all", (1.0, 1.0), 1.0, 0.9),
-            ("none", (1.0, 1.0), 1.0, 0.3),
+            ("describe", (1.0,) * 4, 0.3, 1.0),
+            ("all", (1.0,) * 4, 1.0, 0.9),
+            ("none", (1.0,) * 4, 1.0, 0.3),
         )
     return config

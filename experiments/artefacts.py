@@ -184,7 +184,7 @@ def _describe(
     definition = DEFINITIONS[name]
     own = {
         section: _without(config[section], f"{section}.", definition.ignores)
-        for section in definition.sections
+        for section in (*definition.sections, *definition.options)
         if section in config
     }
     inputs = {given: keys[given] for given in definition.inputs}

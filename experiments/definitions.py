@@ -15,6 +15,7 @@ class Definition:
         uses: stages whose results it takes where they are there.
         grows: dotted key that may rise to carry on with a finished stage.
         ignores: dotted keys of its sections that it does not read.
+        options: further sections, read where the config has them.
     """
 
     sections: tuple[str, ...]
@@ -22,6 +23,7 @@ class Definition:
     uses: tuple[str, ...] = ()
     grows: str = ""
     ignores: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -47,6 +49,7 @@ DEFINITIONS = {
         (*_PLAY, "curriculum", "learner"),
         uses=("select",),
         grows="learner.num_updates",
+        options=("base_model", "imitation"),
     ),
     "evaluate": Definition((*_PLAY, "evaluation"), uses=("select", "train")),
     "report": Definition(

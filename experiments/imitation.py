@@ -175,6 +175,7 @@ def imitate(run: Run) -> list[str]:
         max_turns=suite.max_turns,
         batch_episodes=section.pop("batch_episodes"),
         num_steps=num_updates,
+        knots=section.pop("knots"),
     )
     imitator = Imitator(
         learner=learner,

@@ -34,15 +34,15 @@ class Lesson:
 
     Attributes:
         harness: the help shown; None asks for a description of the picture instead.
-        shares: of the demonstrations, relative to the others, at the first and at the
-            last update; in between it moves evenly.
+        shares: of the demonstrations, relative to the others, at each of the teacher's
+            knots; in between it moves evenly.
         weight: of its tokens in the loss.
         skill: success of the demonstrator, in [0, 1]; it plays at random now and then,
             as often as that takes. 1 is the oracle itself.
     """
 
     harness: Harness | None
-    shares: tuple[float, float]
+    shares: tuple[float, ...]
     weight: float
     skill: float
 
@@ -78,7 +78,8 @@ class Teacher:
         seed: the run's.
         max_turns: longest episode, in turns.
         batch_episodes: demonstrations a step.
-        num_steps: over which the shares of the lessons move.
+        num_steps: how many.
+        knots: steps at which the lessons' shares are given, ascending.
     """
 
     lessons: Sequence[Lesson]
@@ -90,6 +91,7 @@ class Teacher:
     max_turns: int
     batch_episodes: int
     num_steps: int
+    knots: tuple[int, ...]
 
     def each(self, start: int) -> Iterator[tuple[int, Demonstrations]]:
         """Yields each step's demonstrations; the next are made while one is learnt."""
@@ -130,9 +132,9 @@ class Teacher:
     def demonstrate(self, step: int, noises: Noises) -> Demonstrations:
         """Plays one step's demonstrations, a function of the seed and the step."""
         rng = streams.generator(self.seed, "lessons", step)
-        ends = np.array([lesson.shares for lesson in self.lessons])
-        progress = step / self.num_steps
-        shares = ends @ (1 - progress, progress)
+        shares = np.array(
+            [np.interp(step, self.knots, lesson.shares) for lesson in self.lessons]
+        )
         levels = np.array([*self.levels.values()])
         groups: dict[float, list[Task]] = {}
         episodes = []

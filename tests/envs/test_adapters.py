@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from dataclasses import replace
 
 import gymnasium
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from aes_hdc import envs
+from aes_hdc.envs import actions
 from aes_hdc.envs.adapters import gym_env
 from aes_hdc.envs.adapters.foreign import TRIALS, adapt, fit
 from aes_hdc.envs.adapters.gym_env import GymEnv
@@ -114,6 +116,35 @@ def test_what_changes_nothing_is_illegal(walk):
     assert not step.valid
     assert state.scene == scene
     assert step.feedback.startswith("illegal: wait changes nothing here")
+
+
+def test_verbs_of_two_words_are_one_verb_with_a_choice():
+    verbs = {"step back": 0, "step ahead": 1, "wait": 2}
+    ladder = replace(toy().ladder, verbs=verbs, repeats=lambda env: {"step": 2})
+    env = adapt(ladder)()
+    state = next(s for s in map(env.reset, range(40), [0] * 40) if s.scene == "cell 4")
+    line = "step back|ahead [1-2] or wait"
+    assert actions.grammar_text(env.grammar(state)) == line
+    assert env.step(state, "step back 2").action == "step back 2"
+    assert env.step(state, "step ahead").action == "step ahead 1"
+    assert state.scene == "cell 3"
+    assert env.step(state, "step").feedback.startswith("missing arg")
+
+
+def test_verbs_are_one_word_or_two_and_none_is_both():
+    for verbs in ({"": 0}, {"a b c": 0}, {"turn": 0, "turn left": 1}):
+        with pytest.raises(ValueError, match="use one word, or two"):
+            replace(toy().ladder, verbs=verbs)
+
+
+def test_hints_name_the_verb_or_rule_an_action_out():
+    ladder = toy(solve=ahead).ladder
+    state = adapt(ladder)().reset(3, 0)
+    assert adapt(ladder)().hint(state) == "use ahead"  # Once or twice or thrice.
+    once = replace(ladder, repeats=lambda env: {}, solve=lambda env: [("ahead",)])
+    assert adapt(once)().hint(state) == ""  # Only `back` is legal besides it.
+    twins = replace(once, verbs={**once.verbs, "retreat": 0})
+    assert adapt(twins)().hint(state) == "not retreat"
 
 
 def test_copies_and_pickles_are_independent(walk):

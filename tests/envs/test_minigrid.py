@@ -1,6 +1,7 @@
 """The environment laws, as far as they hold for others' environments, on MiniGrid."""
 
 import pickle
+import re
 import subprocess
 import sys
 
@@ -134,7 +135,8 @@ def test_bad_replies_change_nothing_and_end_the_episode(ladder):
     env = envs.make(ladder)
     start = env.reset(1, 0)
     line = actions.grammar_text(env.grammar(start))
-    junk = ["", "\x00", "forward 99", "forward x", "<answer>", "left right", "x" * 5000]
+    junk = ["", "\x00", "forward 99", "forward x", "<answer>", "turn", "x" * 5000]
+    junk += ["left", "turn left 2"]
     for reply in [*junk, "__import__('os')", "minigrid:Env-v0", "forward -1"]:
         state = env.clone(start)
         step = env.step(state, reply)
@@ -156,12 +158,42 @@ def test_texts_are_short_plain_and_complete(ladder):
     assert text == text.lower()
     assert not {"reward", "seed", "oracle", "level"} & set(text.split())
     assert len(env.rules(state).split()) <= 35
-    assert len(env.dump(state).split()) <= 40
+    assert len(env.dump(state).split()) <= 55
     for verb, args in env.grammar(state).items():
         example = actions.sample({verb: args}, np.random.default_rng(0))
         assert actions.parse(actions.to_text(example), {verb: args}) == example
     with pytest.raises(ValueError, match="foreign"):
         env.load(env.dump(state))
+
+
+@pytest.mark.parametrize("kind", ["lava_crossing", "empty", "lava_gap"])
+def test_a_walk_reads_like_our_own_crossing(kind):
+    env, ours = envs.make(f"minigrid_{kind}"), envs.make("lava_crossing")
+    texts = []
+    for one in (env, ours):
+        state = one.reset(1, 0)
+        task = Task(one.spec.id, 1, 0, Harness.parse("observation+state"))
+        texts.append(one.prompt(state, task, first=True))
+    # Only what stands where differs, and all of its words are known from ours.
+    places = {"floor", "lava", "goal", "edge", "up", "right", "down", "left"}
+    forms = [re.sub(rf"\d+|\b({'|'.join(places)})\b", "_", text) for text in texts]
+    assert forms[0] == forms[1]
+
+
+@every_ladder
+def test_hints_leave_two_legal_actions(ladder):
+    env = envs.make(ladder)
+    state = env.reset(1, 0)
+    hints = set()
+    while env.ladder.solve is not None and not state.over:
+        plan = env.solve(state)
+        cue = env.cue(state, plan)
+        assert len(set(cue.options)) == 2
+        assert plan[0] in cue.options
+        assert all(env.is_legal(state, action) for action in cue.options)
+        hints.add(env.hint(state))
+        env.step(state, env.oracle_reply(state))
+    assert all(re.fullmatch("use (turn|forward)|not .+", hint) for hint in hints)
 
 
 @every_ladder

@@ -57,6 +57,13 @@ def test_a_second_run_has_nothing_to_do(tmp_path):
     assert stamp["finished"]
 
 
+def test_a_section_that_few_configs_have_counts_where_it_is(tmp_path):
+    config = CONFIG | {"imitation": {"batch_episodes": 4}}
+    run(tmp_path, config)
+    with pytest.raises(UserError, match=r"batch_episodes 4 -> 8"):
+        status(tmp_path, config | {"imitation": {"batch_episodes": 8}})
+
+
 def test_an_interrupted_stage_carries_on_in_its_folder(tmp_path):
     run(tmp_path, stages=artefacts.STAGES[:4])
     *_, train, _, _ = artefacts.make_plan(CONFIG, tmp_path, artefacts.STAGES)

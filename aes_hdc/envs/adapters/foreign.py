@@ -6,16 +6,16 @@ from ladders written in code; none is ever read from a file, since `gymnasium.ma
 imports whatever module an id names.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from aes_hdc.envs import actions
-from aes_hdc.envs.actions import Action, Grammar, Int
+from aes_hdc.envs.actions import Action, Arg, Choice, Grammar, Int
 from aes_hdc.envs.adapters.ladder import Held, Ladder, Moment, Rung
-from aes_hdc.envs.base import Cue, Step, VisualEnv
+from aes_hdc.envs.base import Step, VisualEnv
+from aes_hdc.envs.hints import Cue, default_cue
 from aes_hdc.episode import Event
 
 TRIALS = 8  # random episodes of which the stronger policy plays the best
@@ -47,13 +47,20 @@ class ForeignEnv(VisualEnv[Held]):
 
     def grammar(self, held: Held) -> Grammar:
         most = self.ladder.repeats(held._moment.env)
-        return {
-            verb: (Int(1, most[verb], default=1),) if most.get(verb, 1) > 1 else ()
-            for verb in self.ladder.verbs
-        }
+        seconds: dict[str, list[str]] = {}
+        for verb in self.ladder.verbs:
+            first, *second = verb.split()
+            seconds.setdefault(first, []).extend(second)
+        grammar: dict[str, tuple[Arg, ...]] = {}
+        for first, options in seconds.items():
+            grammar[first] = (Choice(*options),) if options else ()
+            if most.get(first, 1) > 1:
+                grammar[first] += (Int(1, most[first], default=1),)
+        return grammar
 
     def apply(self, held: Held, action: Action) -> Step:
-        verb, times = str(action[0]), int(action[1]) if len(action) > 1 else 1
+        verb = " ".join(word for word in action if isinstance(word, str))
+        times = next((word for word in action if isinstance(word, int)), 1)
         code, before = self.ladder.verbs[verb], held._moment
         played = before.after(code, self.ladder.scene, held.scene, times)
         is_over = played.done or played.cut
@@ -109,37 +116,17 @@ class ForeignEnv(VisualEnv[Held]):
         raise ValueError(f"{self.spec.id}: a foreign state cannot be read from text")
 
     def cue(self, held: Held, plan: list[Action]) -> Cue:
-        """Names the kind of action, or rules one out; two legal ones remain."""
-        verb, words = str(plan[0][0]), self.ladder.cues
-        actions_of = {
-            name: list(actions.every({name: args}))
-            for name, args in self.grammar(held).items()
-        }
-        vague = words.get(verb, verb)
-        like = [v for v in actions_of if words.get(v) == vague]
-        if other := self._legal(held, plan[0], like, actions_of):
-            return Cue(vague, (plan[0], other))
-        for wrong in reversed(actions_of):
-            rest = [v for v in actions_of if v != wrong]
-            if wrong != verb and (
-                other := self._legal(held, plan[0], rest, actions_of)
-            ):
-                return Cue(f"not {wrong}", (plan[0], other))
-        return Cue()
-
-    def _legal(
-        self,
-        held: Held,
-        but: Action,
-        verbs: list[str],
-        actions_of: Mapping[str, list[Action]],
-    ) -> Action | None:
-        """The first legal action of some verbs besides one."""
-        for verb in verbs:
-            for action in actions_of[verb]:
-                if action != but and self.is_legal(held, action):
-                    return action
-        return None
+        """Names the verb, or rules another action out; two legal ones remain."""
+        grammar, right = self.grammar(held), plan[0]
+        cue = default_cue(grammar, right, lambda other: self.is_legal(held, other))
+        if cue.text:
+            return cue
+        others = [action for action in actions.every(grammar) if action != right]
+        other = next((x for x in others if self.is_legal(held, x)), None)
+        wrong = next((x for x in others[::-1] if self.is_legal(held, x)), None)
+        if other is None or wrong is None or other == wrong:
+            return Cue()
+        return Cue(f"not {actions.to_text(wrong)}", (right, other))
 
     def oracle_reply(self, state: Held) -> str | None:
         """Returns the solver's next action, or the best of `TRIALS` random episodes.

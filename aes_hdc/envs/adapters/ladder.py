@@ -52,7 +52,8 @@ class Ladder:
         id: id of the environment.
         family: engine name.
         rungs: from easy to hard.
-        verbs: the word for each usable action -> its number.
+        verbs: one or two words for each usable action -> its number. Those that share
+            a first word are one verb with a choice: "turn left" and "turn right".
         scene: the state in words, all that the frame shows; an action that leaves it
             unchanged is illegal.
         goal: what to achieve, one line.
@@ -62,10 +63,9 @@ class Ladder:
         caption: the picture in words, without the answer; by default the scene.
         solve: a plan in our actions, or None where there is none from here.
         frame: (environment, side in pixels) -> uint8 RGB; by default `render()`.
-        repeats: verbs with an optional count -> the largest one.
+        repeats: verbs with an optional count -> the largest one; the second word of
+            two is left out here.
         events: (before, after, verb) -> what happened.
-        cues: verb -> a vaguer word that hints may use; verbs that share one are told
-            apart by the policy.
         no_plan_reason: why one reply cannot hold the whole solution, if so.
         cluster: name of its group of near-duplicates.
         version: raised on any change of instances, frame or text.
@@ -85,10 +85,23 @@ class Ladder:
     frame: Callable[[Env, int], np.ndarray] | None = None
     repeats: Callable[[Env], Mapping[str, int]] = lambda env: {}
     events: Callable[[Env, Env, str], Sequence[Event]] = lambda old, new, verb: ()
-    cues: Mapping[str, str] = field(default_factory=dict)
     no_plan_reason: str = ""
     cluster: str = ""
     version: int = 1
+
+    def __post_init__(self) -> None:
+        """Checks the verbs.
+
+        Raises:
+            ValueError: if one has other than one or two words, or stands both alone and
+                before a second word.
+        """
+        for words in map(str.split, self.verbs):
+            if len(words) not in (1, 2) or (len(words) == 2 and words[0] in self.verbs):
+                raise ValueError(
+                    f"{self.id}: verb {' '.join(words)!r} in {[*self.verbs]}: use one"
+                    " word, or two of which the first stands nowhere alone"
+                )
 
     @property
     def spec(self) -> Spec:

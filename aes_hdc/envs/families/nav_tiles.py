@@ -16,13 +16,8 @@ from aes_hdc.episode import Event
 
 Cell = tuple[int, int]
 
-DIRECTIONS = ("up", "right", "down", "left")
-OFFSETS: dict[str, Cell] = {
-    "up": (-1, 0),
-    "right": (0, 1),
-    "down": (1, 0),
-    "left": (0, -1),
-}
+OFFSETS = {"up": (-1, 0), "right": (0, 1), "down": (1, 0), "left": (0, -1)}
+DIRECTIONS = tuple(OFFSETS)
 FLOOR, DEADLY, GOAL = 0, 1, 2
 
 
@@ -32,13 +27,19 @@ def distances(tiles: np.ndarray, goal: Cell) -> np.ndarray:
     away[goal] = 0
     queue = deque([goal])
     while queue:
-        row, column = queue.popleft()
-        for down, right in OFFSETS.values():
-            cell = (row + down, column + right)
+        here = queue.popleft()
+        for heading in DIRECTIONS:
+            cell = _ahead(here, heading)
             if _inside(tiles, cell) and tiles[cell] != DEADLY and away[cell] < 0:
-                away[cell] = away[row, column] + 1
+                away[cell] = away[here] + 1
                 queue.append(cell)
     return away
+
+
+def _ahead(cell: Cell, heading: str, count: int = 1) -> Cell:
+    """The cell that lies some steps away."""
+    down, right = OFFSETS[heading]
+    return cell[0] + down * count, cell[1] + right * count
 
 
 def _inside(tiles: np.ndarray, cell: Cell) -> bool:
@@ -59,12 +60,8 @@ def _place(cell: Cell) -> str:
 
 def _beside(tiles: np.ndarray, cell: Cell) -> list[str]:
     """Directions in which a deadly tile lies next to the cell."""
-    near = []
-    for name, (down, right) in OFFSETS.items():
-        neighbour = (cell[0] + down, cell[1] + right)
-        if _inside(tiles, neighbour) and tiles[neighbour] == DEADLY:
-            near.append(name)
-    return near
+    beside = {heading: _ahead(cell, heading) for heading in DIRECTIONS}
+    return [x for x, y in beside.items() if _inside(tiles, y) and tiles[y] == DEADLY]
 
 
 def _route(tiles: np.ndarray, agent: Cell) -> list[Action] | None:
@@ -73,9 +70,9 @@ def _route(tiles: np.ndarray, agent: Cell) -> list[Action] | None:
     queue = deque([agent])
     while queue:
         cell = queue.popleft()
-        for heading, (down, right) in OFFSETS.items():
+        for heading in DIRECTIONS:
             for count in range(1, len(tiles)):
-                end = (cell[0] + down * count, cell[1] + right * count)
+                end = _ahead(cell, heading, count)
                 if not _inside(tiles, end) or tiles[end] == DEADLY:
                     break
                 if end not in before:
@@ -97,10 +94,9 @@ def _unwind(before: dict, node: object) -> list[Action]:
 
 def _advance(walker: "Lake | Crossing", heading: str, count: int) -> list[Cell]:
     """Moves the agent up to something deadly or the goal; returns the cells entered."""
-    down, right = OFFSETS[heading]
     cells: list[Cell] = []
     while len(cells) < count and (not cells or walker.tiles[cells[-1]] == FLOOR):
-        walker.agent = (walker.agent[0] + down, walker.agent[1] + right)
+        walker.agent = _ahead(walker.agent, heading)
         cells.append(walker.agent)
     return cells
 
@@ -110,8 +106,7 @@ def _walk(
 ) -> Step:
     """Walks straight on and reports what happened on the way."""
     tiles, start = walker.tiles, walker.agent
-    down, right = OFFSETS[heading]
-    if not _inside(tiles, (start[0] + down * count, start[1] + right * count)):
+    if not _inside(tiles, _ahead(start, heading, count)):
         return Step.illegal(f"the edge is less than {count} away")
     cells = _advance(walker, heading, count)
     happened = [Event("moved", "agent", len(cells))]
@@ -128,9 +123,8 @@ def _walk(
         happened.append(Event("revisited", "cell"))
     walker._visited |= {walker.agent}
     if tiles[walker.agent] == GOAL:
-        return Step.won(
-            f"you reached the {prize}", [*happened, Event("arrived", prize)]
-        )
+        happened.append(Event("arrived", prize))
+        return Step.won(f"you reached the {prize}", happened)
     return Step(events=tuple(happened))
 
 
@@ -146,11 +140,10 @@ class Lake(State):
 _ICE, _DARK = Tile("cyan"), Tile("cyan", (Layer("disc", "black", 0.85),))
 _GIFT = Tile("cyan", (Layer("square", "yellow", 0.85), Layer("cross", "orange", 0.7)))
 _WALKER = Layer("disc", "red", 0.7)
+_LAKE_TILES = (_ICE, _DARK, _GIFT)
 _LAKE_SPRITES = (
-    _ICE,
-    _DARK,
-    _GIFT,
-    *(Tile(tile.ground, (*tile.layers, _WALKER)) for tile in (_ICE, _DARK, _GIFT)),
+    *_LAKE_TILES,
+    *(Tile(tile.ground, (*tile.layers, _WALKER)) for tile in _LAKE_TILES),
 )
 
 
@@ -183,10 +176,8 @@ class FrozenLake(VisualEnv[Lake]):
             agent = divmod(int(order[1]), side)
             away = distances(tiles, _goal_of(tiles))[agent]
             # Far enough that small boards are no single step, and always reachable.
-            if away >= max(2, side - 1):
-                lake = Lake(tiles, agent, frozenset([agent]))
-                if len(_route(tiles, agent) or ()) <= longest:
-                    return lake
+            if away >= max(2, side - 1) and len(_route(tiles, agent) or ()) <= longest:
+                return Lake(tiles, agent, frozenset([agent]))
 
     def grammar(self, lake: Lake) -> Grammar:
         return {"move": (Choice(*DIRECTIONS), Int(1, len(lake.tiles) - 1, default=1))}
@@ -325,12 +316,11 @@ class LavaCrossing(VisualEnv[Crossing]):
         )
 
     def caption(self, crossing: Crossing) -> str:
-        down, right = OFFSETS[DIRECTIONS[crossing.heading]]
-        ahead = (crossing.agent[0] + down, crossing.agent[1] + right)
+        facing = DIRECTIONS[crossing.heading]
+        ahead = _ahead(crossing.agent, facing)
         what = "edge"
         if _inside(crossing.tiles, ahead):
             what = ("floor", "lava", "goal")[crossing.tiles[ahead]]
-        facing = DIRECTIONS[crossing.heading]
         return (
             f"you at {_place(crossing.agent)} facing {facing}, "
             f"goal at {_place(_goal_of(crossing.tiles))}, {what} ahead"
@@ -389,8 +379,7 @@ def _rivers(
 
 def _leads_on(crossing: Crossing) -> bool:
     """Whether the cell ahead is nearer to the goal."""
-    down, right = OFFSETS[DIRECTIONS[crossing.heading]]
-    ahead = (crossing.agent[0] + down, crossing.agent[1] + right)
+    ahead = _ahead(crossing.agent, DIRECTIONS[crossing.heading])
     away = distances(crossing.tiles, _goal_of(crossing.tiles))
     return _inside(crossing.tiles, ahead) and 0 <= away[ahead] < away[crossing.agent]
 
@@ -399,9 +388,8 @@ def _moves(
     tiles: np.ndarray, cell: Cell, heading: int
 ) -> Iterator[tuple[tuple[Cell, int], Action]]:
     """Safe actions from a cell and heading, and where they lead."""
-    down, right = OFFSETS[DIRECTIONS[heading]]
     for count in range(1, len(tiles)):
-        end = (cell[0] + down * count, cell[1] + right * count)
+        end = _ahead(cell, DIRECTIONS[heading], count)
         if not _inside(tiles, end) or tiles[end] == DEADLY:
             break
         yield (end, heading), ("forward", count)

@@ -17,18 +17,18 @@ from aes_hdc.envs.foreign import minigrid_view as view
 from aes_hdc.envs.foreign.minigrid_plan import World
 
 CODES = {  # MiniGrid's action numbers.
-    "left": 0,
-    "right": 1,
     "forward": 2,
+    "turn left": 0,
+    "turn right": 1,
     "pickup": 3,
     "drop": 4,
     "toggle": 5,
     "done": 6,
 }
-CUES = {"left": "turn", "right": "turn", "forward": "walk"}
 NEVER = 10**6  # steps; our budget ends an episode long before MiniGrid's limit
 
-YOU = "you are the red triangle. forward goes where it points"
+GOAL = "reach the goal"
+MOVES = "forward goes where you point, turn changes that"
 
 Seek = Callable[[Any, World], bool]
 
@@ -65,7 +65,8 @@ def _ladder(
     **extra: Any,
 ) -> Ladder:
     """One ladder with what all of them share filled in."""
-    words = ["left", "right", "forward", *verbs.split()]
+    words = ["forward", "turn left", "turn right", *verbs.split()]
+    you = "red, the goal is green" if goal == GOAL else "the red triangle"
     return Ladder(
         id=f"minigrid_{name}",
         family="minigrid",
@@ -73,7 +74,7 @@ def _ladder(
         verbs={word: CODES[word] for word in words},
         scene=view.scene,
         goal=(lambda env: goal) if goal else _mission,
-        rules=". ".join(filter(None, (YOU, rules))),
+        rules=". ".join(filter(None, (f"you are {you}", MOVES, rules))),
         size=view.size,
         abilities=tuple(abilities.split()),
         caption=view.caption,
@@ -81,7 +82,6 @@ def _ladder(
         frame=view.frame,
         repeats=view.repeats,
         events=view.events,
-        cues=CUES,
         **extra,
     )
 
@@ -162,7 +162,7 @@ def _ladders() -> list[Ladder]:
 
 def _walks() -> list[Ladder]:
     """Ladders in which walking is all there is."""
-    lava = "orange lava ends the game. gray is wall"
+    lava = "entering orange lava ends the game"
     return [
         _ladder(
             "empty",
@@ -180,6 +180,7 @@ def _walks() -> list[Ladder]:
             ),
             seek.to_goal,
             "egocentric_transformation orientation_recognition shortest_path_planning",
+            goal=GOAL,
         ),
         _ladder(
             "lava_gap",
@@ -187,7 +188,7 @@ def _walks() -> list[Ladder]:
             seek.to_goal,
             "egocentric_transformation obstacle_avoidance orientation_recognition",
             rules=lava,
-            goal="avoid the lava and get to the green goal",
+            goal=GOAL,
         ),
         _ladder(
             "lava_crossing",
@@ -195,15 +196,15 @@ def _walks() -> list[Ladder]:
             seek.to_goal,
             "egocentric_transformation obstacle_avoidance shortest_path_planning",
             rules=lava,
-            goal="avoid the lava and get to the green goal",
+            goal=GOAL,
         ),
         _ladder(
             "simple_crossing",
             _crossing("Simple"),
             seek.to_goal,
             "egocentric_transformation orientation_recognition shortest_path_planning",
-            rules="gray is wall",
-            goal="find the opening and get to the green goal",
+            rules="walls are gray",
+            goal=GOAL,
         ),
         _ladder(
             "dynamic_obstacles",
@@ -211,6 +212,7 @@ def _walks() -> list[Ladder]:
             None,
             "egocentric_transformation motion_prediction obstacle_avoidance",
             rules="a ball moves each turn. walking into a ball or wall ends the game",
+            goal=GOAL,
             no_plan_reason="the obstacles move by chance",
         ),
         _ladder(
@@ -295,6 +297,7 @@ def _chains() -> list[Ladder]:
             f"{planning} long_horizon_planning",
             verbs="toggle",
             rules="toggle opens the door in front",
+            goal=GOAL,
         ),
         _ladder(
             "door_key",
@@ -303,7 +306,7 @@ def _chains() -> list[Ladder]:
             planning,
             verbs="pickup toggle",
             rules=keys,
-            goal="open the door with the key and get to the goal",
+            goal=GOAL,
         ),
         _ladder(
             "key_corridor",

@@ -192,8 +192,8 @@ def _moves(world: World, pose: Pose) -> Iterator[tuple[Pose, list[Action]]]:
         yield (cell, heading), [("forward", times)]
         if (thing := world.things.get(cell)) and thing.kind == "goal":
             break
-    yield (pose[0], (heading - 1) % 4), [("left",)]
-    yield (pose[0], (heading + 1) % 4), [("right",)]
+    yield (pose[0], (heading - 1) % 4), [("turn", "left")]
+    yield (pose[0], (heading + 1) % 4), [("turn", "right")]
 
 
 def enter(world: World, cells: frozenset[Cell]) -> bool:

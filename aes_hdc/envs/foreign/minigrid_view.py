@@ -8,9 +8,10 @@ from minigrid.core.grid import Grid
 from aes_hdc.envs.adapters.foreign import fit
 from aes_hdc.envs.adapters.ladder import Env
 from aes_hdc.envs.foreign import minigrid_plan as plan
-from aes_hdc.envs.foreign.minigrid_plan import Thing, apart
+from aes_hdc.envs.foreign.minigrid_plan import Cell, World, apart
 from aes_hdc.episode import Event
 
+GROUNDS = ("wall", "lava", "goal")  # Always grey, orange and green.
 FACING = ("right", "down", "left", "up")
 SEEN = 6  # things a caption names at most
 
@@ -41,57 +42,45 @@ def scene(env: Env) -> str:
     left, top, width, height = view(env)
     world = plan.read(env.unwrapped)
     (x, y), heading = world.pose
-    held = world.held
-    lines = [
-        f"agent {y - top + 1} {x - left + 1} {FACING[heading]}",
-        f"hold {held.colour} {held.kind}" if held else "hold nothing",
-    ]
-    rim = {(x, y) for x in (left, left + width - 1) for y in range(top, top + height)}
-    rim |= {(x, y) for y in (top, top + height - 1) for x in range(left, left + width)}
-    # A closed rim goes without saying, as where it is cut off the picture.
-    if any(world.kind(cell) not in ("wall", "door") for cell in rim):
-        rim = set()
-    runs: dict[tuple[str, int], list[int]] = {}
-    for cell, thing in sorted(world.things.items(), key=lambda item: item[0][::-1]):
-        row, column = cell[1] - top + 1, cell[0] - left + 1
-        if not (0 < row <= height and 0 < column <= width):
-            continue
-        if thing.kind == "wall" and cell in rim:
-            continue
-        if thing.kind in ("wall", "lava"):
-            runs.setdefault((thing.kind, row), []).append(column)
-        else:
-            lines.append(" ".join([*_name(thing), str(row), str(column)]))
-    for (kind, row), columns in sorted(runs.items()):
-        lines.append(" ".join([kind, str(row), *map(str, columns)]))
+    lines = []
+    for row in range(height):
+        cells = [_name(world, (left + column, top + row)) for column in range(width)]
+        lines.append(" ".join(["row", str(row + 1), *cells]))
+    lines += [f"agent {y - top + 1} {x - left + 1}", f"heading {FACING[heading]}"]
+    if world.held:
+        lines.append(f"hold {world.held.colour} {world.held.kind}")
     return "\n".join(lines)
 
 
-def _name(thing: Thing) -> list[str]:
-    """A thing in words; the goal is always green."""
-    if thing.kind == "goal":
-        return ["goal"]
-    return [w for w in (thing.door, thing.colour, thing.kind) if w]
+def _name(world: World, cell: Cell) -> str:
+    """What stands in a cell, in words; a door is shut unless they say otherwise."""
+    thing = world.things.get(cell)
+    if thing is None:
+        return "floor"
+    if thing.kind in GROUNDS:
+        return thing.kind
+    door = thing.door.replace("closed", "")
+    return " ".join(word for word in (door, thing.colour, thing.kind) if word)
 
 
 def caption(env: Env) -> str:
-    """Returns what lies ahead, and where the things are as seen from the agent."""
+    """Returns where the agent and the nearest things are, and what lies ahead."""
+    left, top, width, height = view(env)
     world = plan.read(env.unwrapped)
     (x, y), heading = world.pose
-    ahead = world.things.get(plan.front(world.pose))
-    words = [
-        f"facing {FACING[heading]}, {' '.join(_name(ahead)) if ahead else 'free'} ahead"
+    words = [f"you at row {y - top + 1} column {x - left + 1} facing {FACING[heading]}"]
+    if world.held:
+        words.append(f"{world.held.colour} {world.held.kind} in hand")
+    places = [
+        (apart(cell, (x, y)), f"{_name(world, cell)} at row {row} column {column}")
+        for cell, thing in world.things.items()
+        if thing.kind not in ("wall", "lava") and cell != (x, y)
+        for row, column in [(cell[1] - top + 1, cell[0] - left + 1)]
     ]
-    places = []
-    for cell, thing in world.things.items():
-        if thing.kind in ("wall", "lava") or cell == (x, y):
-            continue
-        right, down = cell[0] - x, cell[1] - y
-        where = [f"{abs(down)} {'down' if down > 0 else 'up'}"] if down else []
-        where += [f"{abs(right)} {'right' if right > 0 else 'left'}"] if right else []
-        places.append((abs(right) + abs(down), " ".join([*_name(thing), *where])))
     words += [text for _, text in sorted(places)[:SEEN]]
-    return ", ".join(words).replace("grey wall", "wall").replace("red lava", "lava")
+    x, y = plan.front(world.pose)
+    is_inside = left <= x < left + width and top <= y < top + height
+    return ", ".join([*words, f"{_name(world, (x, y)) if is_inside else 'edge'} ahead"])
 
 
 def frame(env: Env, side: int) -> np.ndarray:
