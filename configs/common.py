@@ -81,8 +81,8 @@ def tiny_model_config() -> mlc.ConfigDict:
     config.rollout = {
         "capacity": 128,
         "batch_size": 32,
-        "widths": (48, 128),
-        "slots": 448,
+        "widths": (44, 80, 144),
+        "slots": 576,
         "max_new_tokens": 8,
     }
     config.collect = {"instances": 20, "harness": "rules", "strong_success": 0.7}
@@ -134,7 +134,7 @@ def tiny_model_config() -> mlc.ConfigDict:
             (8, 64, 8, 8),
             (8, 128, 32, 24),
             (8, 256, 40, 40),
-            (8, 448, 40, 40),
+            (8, 576, 40, 40),
         ),
     }
     config.learner.loss = {"kind": "policy", "clip_low": 0.2, "clip_high": 0.28}

@@ -67,7 +67,7 @@ def get_config(arg: str = "") -> mlc.ConfigDict:
         (8, 96, 64, 8),  # Descriptions are long answers to short messages.
         (8, 128, 64, 24),
         (8, 256, 64, 40),
-        (8, 448, 64, 40),
+        (8, 576, 64, 40),
     )
     config.learner.loss.kind = "imitation"
     config.learner.optimizer.update({"learning_rate": 3e-3, "warmup_steps": 50})

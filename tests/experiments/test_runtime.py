@@ -16,10 +16,10 @@ def sections(**learner):
 
 
 @pytest.mark.parametrize(
-    "last", [(8, 447, 40, 40), (8, 448, 39, 40), (8, 448, 40, 4)], ids=str
+    "last", [(8, 575, 40, 40), (8, 576, 39, 40), (8, 576, 40, 4)], ids=str
 )
 def test_last_shape_must_hold_the_longest_episode(fresh_policy, last):
-    make_learner(fresh_policy, *sections(shapes=((8, 448, 40, 40),)), 5)
+    make_learner(fresh_policy, *sections(shapes=((8, 576, 40, 40),)), 5)
     with pytest.raises(UserError, match=r"learner\.shapes"):
         make_learner(fresh_policy, *sections(shapes=((8, 64, 8, 8), last)), 5)
 
