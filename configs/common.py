@@ -80,6 +80,7 @@ def tiny_model_config() -> mlc.ConfigDict:
     }
     config.rollout = {
         "capacity": 128,
+        "pools": 2,  # Of the capacity; as many calls run side by side: one core each.
         "batch_size": 32,
         "widths": (44, 80, 144),
         "slots": 576,

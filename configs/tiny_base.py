@@ -42,22 +42,23 @@ def get_config(arg: str = "") -> mlc.ConfigDict:
     }
     config.imitation = {
         # Seeing comes first: the shares of the lessons at these updates.
-        "knots": (0, 1000, 1200, 2400),
+        "knots": (0, 1000, 1200, 1600, 1601, 2400),
         # Harness or description, shares, weight of a token, success of the player.
         "lessons": (
-            ("describe", (0.85, 0.5583333, 0.2, 0.1), 0.3, 1.0),
-            ("all", (0.06, 0.21, 0.45, 0.5), 1.0, 1.0),
-            ("rules+observation+state", (0.02, 0.0533333, 0.1, 0.1), 1.0, 0.9),
-            ("rules", (0.02, 0.0658333, 0.1, 0.12), 1.0, 0.4),
-            ("none", (0.05, 0.1125, 0.15, 0.18), 1.0, 0.3),
+            ("describe", (0.85, 0.56, 0.2, 0.17, 0.17, 0.1), 0.3, 1.0),
+            ("all", (0.06, 0.21, 0.45, 0.47, 0.42, 0.42), 1.0, 1.0),
+            ("rules+observation+state", (0.02, 0.05, 0.1, 0.1, 0.06, 0.06), 1.0, 0.9),
+            ("rules", (0.02, 0.07, 0.1, 0.11, 0.11, 0.12), 1.0, 0.4),
+            ("none", (0.05, 0.11, 0.15, 0.16, 0.0, 0.0), 1.0, 0.3),
+            ("none", (0.0, 0.0, 0.0, 0.0, 0.24, 0.3), 1.0, 0.5),
         ),
         "levels": ((0, 0.6), (1, 0.4)),  # scale level, share
         "batch_episodes": 64,
         "measure_every": 200,
         "measure_episodes": 48,
-        "with_help": 0.75,
-        "without_help": (0.13, 0.38),
-        "num_enough": 11,
+        "with_help": 0.72,
+        "without_help": (0.12, 0.38),
+        "num_enough": 10,
     }
     config.learner.algorithm = "imitation"
     config.learner.num_updates = 2400
@@ -77,8 +78,8 @@ def get_config(arg: str = "") -> mlc.ConfigDict:
         config.imitation.update({"batch_episodes": 8, "measure_every": 2})
         config.imitation.measure_episodes = 2
         config.imitation.lessons = (
-            ("describe", (1.0,) * 4, 0.3, 1.0),
-            ("all", (1.0,) * 4, 1.0, 0.9),
-            ("none", (1.0,) * 4, 1.0, 0.3),
+            ("describe", (1.0,) * 6, 0.3, 1.0),
+            ("all", (1.0,) * 6, 1.0, 0.9),
+            ("none", (1.0,) * 6, 1.0, 0.3),
         )
     return config

@@ -42,6 +42,7 @@ def make_player(
     widths: tuple[int, ...],
     slots: int,
     max_new_tokens: int,
+    pools: int = 1,
     greedy: bool = False,
     name: str = "model",
 ) -> ModelPlayer:
@@ -55,7 +56,7 @@ def make_player(
     )
     return ModelPlayer(
         turn,
-        init_pool(policy.model, capacity, slots),
+        [init_pool(policy.model, capacity // pools, slots) for _ in range(pools)],
         policy.chat,
         batch_size=batch_size,
         widths=widths,

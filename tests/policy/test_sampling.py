@@ -96,6 +96,21 @@ def test_neighbours_and_their_order_change_nothing(
         np.testing.assert_allclose(found, logprobs, atol=TOLERANCE)
 
 
+def test_two_pools_side_by_side_sample_the_same(
+    played, few_words, make_player, talk, dialogues
+):
+    player = make_player(few_words, capacity=4, pools=2)
+    assert player.capacity == 4
+    for index, (conversation, labels) in talk(
+        player, few_words.params, dialogues
+    ).items():
+        ids, logprobs = sampled(played[index][0])
+        found_ids, found = sampled(conversation)
+        assert labels == played[index][1]
+        np.testing.assert_array_equal(found_ids, ids)
+        np.testing.assert_allclose(found, logprobs, atol=TOLERANCE)
+
+
 def test_seed_index_and_turn_each_have_a_stream(
     played, few_words, make_player, talk, dialogues
 ):
@@ -182,7 +197,7 @@ def test_pool_holds_each_token_once_in_order(few_words, make_player, talk, dialo
         return cache.k[:, 0], cache.v[:, 0]
 
     row = 0  # The first row that is given out.
-    for found, expected in zip(player._pool, forward(params), strict=True):
+    for found, expected in zip(player._pools[0], forward(params), strict=True):
         np.testing.assert_allclose(
             np.asarray(found)[:, row, :, :count],
             np.asarray(expected)[:, :, :count],
