@@ -205,7 +205,10 @@ def evaluate(run: Run) -> list[str]:
 
 def report(run: Run) -> list[str]:
     """Writes report.html and summary.json."""
-    write_summary(run.workdir)
+    summary = storage.read_json(write_summary(run.workdir))
+    if summary["selected"]:
+        names = ", ".join(summary["selected"])
+        print(f"selected {len(summary['selected'])} of {summary['pool_size']}: {names}")
     path = write_report(run.workdir)
     print(f"report: {path}")
     return []
