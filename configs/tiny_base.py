@@ -41,17 +41,24 @@ def get_config(arg: str = "") -> mlc.ConfigDict:
         "deepstack_visual_indexes": (0,),
     }
     config.imitation = {
-        # Seeing comes first: the shares of the lessons at these updates.
-        "knots": (0, 1000, 1200, 1600, 1601, 2400),
-        # Harness or description, shares, weight of a token, success of the player.
+        # Seeing and reading come first: the shares of the lessons at these updates.
+        "knots": (0, 800, 1200, 2000, 3200),
+        # What is shown, shares, weight of a token, success of the player.
         "lessons": (
-            ("describe", (0.85, 0.56, 0.2, 0.17, 0.17, 0.1), 0.3, 1.0),
-            ("all", (0.06, 0.21, 0.45, 0.47, 0.42, 0.42), 1.0, 1.0),
-            ("rules+observation+state", (0.02, 0.05, 0.1, 0.1, 0.06, 0.06), 1.0, 0.9),
-            ("rules", (0.02, 0.07, 0.1, 0.11, 0.11, 0.12), 1.0, 0.4),
-            ("none", (0.05, 0.11, 0.15, 0.16, 0.0, 0.0), 1.0, 0.3),
-            ("none", (0.0, 0.0, 0.0, 0.0, 0.24, 0.3), 1.0, 0.5),
+            ("describe", (0.6, 0.5, 0.25, 0.15, 0.1), 0.3, 1.0),
+            ("recite", (0.15, 0.08, 0.02, 0.0, 0.0), 0.3, 1.0),
+            ("all", (0.15, 0.25, 0.4, 0.42, 0.42), 1.0, 1.0),
+            ("rules+observation+state", (0.03, 0.05, 0.08, 0.06, 0.06), 1.0, 0.9),
+            ("rules", (0.02, 0.05, 0.1, 0.12, 0.12), 1.0, 0.4),
+            ("none", (0.05, 0.07, 0.15, 0.25, 0.3), 1.0, 0.55),
         ),
+        # What takes long to learn is demonstrated more often.
+        "emphasis": {
+            "bar_chart_value": 1.5,
+            "count_objects": 1.5,
+            "dice_sum": 1.5,
+            "odd_one_out": 1.5,
+        },
         "levels": ((0, 0.6), (1, 0.4)),  # scale level, share
         "batch_episodes": 64,
         "measure_every": 200,
@@ -61,7 +68,7 @@ def get_config(arg: str = "") -> mlc.ConfigDict:
         "num_enough": 10,
     }
     config.learner.algorithm = "imitation"
-    config.learner.num_updates = 2400
+    config.learner.num_updates = 3200
     config.learner.aggregation = "token"
     config.learner.shapes = (
         (8, 64, 8, 8),
@@ -72,14 +79,15 @@ def get_config(arg: str = "") -> mlc.ConfigDict:
     )
     config.learner.loss.kind = "imitation"
     config.learner.optimizer.update({"learning_rate": 3e-3, "warmup_steps": 50})
-    config.learner.optimizer.decay_steps = 2400
+    config.learner.optimizer.decay_steps = 3200
     if options.smoke:
         common.shrink(config)
         config.imitation.update({"batch_episodes": 8, "measure_every": 2})
         config.imitation.measure_episodes = 2
         config.imitation.lessons = (
-            ("describe", (1.0,) * 6, 0.3, 1.0),
-            ("all", (1.0,) * 6, 1.0, 0.9),
-            ("none", (1.0,) * 6, 1.0, 0.3),
+            ("describe", (1.0,) * 5, 0.3, 1.0),
+            ("recite", (1.0,) * 5, 0.3, 1.0),
+            ("all", (1.0,) * 5, 1.0, 0.9),
+            ("none", (1.0,) * 5, 1.0, 0.3),
         )
     return config

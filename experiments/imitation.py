@@ -15,7 +15,7 @@ from aes_hdc.rollouts.collect import play
 from aes_hdc.rollouts.model_player import ModelPlayer
 from experiments.base_model import count_parameters, make_base_folder
 from experiments.learning import Learner
-from experiments.lessons import DESCRIBE, Lesson, Teacher
+from experiments.lessons import Lesson, Teacher
 from experiments.progress import Progress
 from experiments.run import Run
 from experiments.runtime import make_learner, save_policy
@@ -158,16 +158,9 @@ def imitate(run: Run) -> list[str]:
     )
     section, num_updates = dict(config["imitation"]), config["learner"]["num_updates"]
     teacher = Teacher(
-        lessons=[
-            Lesson(
-                None if label == DESCRIBE else Harness.parse(label),
-                shares,
-                weight,
-                skill,
-            )
-            for label, shares, weight, skill in section.pop("lessons")
-        ],
+        lessons=[Lesson.parse(*lesson) for lesson in section.pop("lessons")],
         env_ids=suite.env_ids,
+        emphasis=section.pop("emphasis"),
         levels=dict(section.pop("levels")),
         chat=policy.chat,
         max_tokens=learner.shapes[-1].slots,

@@ -3,10 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from aes_hdc import envs, streams
+from aes_hdc.envs import harness as messages
 from aes_hdc.episode import (
     SPLITS,
     Conversation,
@@ -22,8 +24,10 @@ from aes_hdc.rollouts.players import OraclePlayer
 from aes_hdc.rollouts.record import record_episode
 
 DESCRIBE = "describe"
+RECITE = "recite"
 NOISES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
+T = TypeVar("T")
 Demonstrations = tuple[list[Conversation], list[float]]  # and the weight of each
 Noises = Mapping[tuple[str, float, int], float]  # (environment, skill, level)
 
@@ -33,36 +37,45 @@ class Lesson:
     """One kind of demonstration.
 
     Attributes:
-        harness: the help shown; None asks for a description of the picture instead.
+        harness: the help shown.
         shares: of the demonstrations, relative to the others, at each of the teacher's
             knots; in between it moves evenly.
         weight: of its tokens in the loss.
         skill: success of the demonstrator, in [0, 1]; it plays at random now and then,
             as often as that takes. 1 is the oracle itself.
+        describes: whether the picture is told in words instead of played.
     """
 
-    harness: Harness | None
+    harness: Harness
     shares: tuple[float, ...]
     weight: float
     skill: float
+    describes: bool = False
+
+    @classmethod
+    def parse(
+        cls, label: str, shares: tuple[float, ...], weight: float, skill: float
+    ) -> "Lesson":
+        """Reads `describe`, `recite` (describe with the state shown) or a harness."""
+        if label in (DESCRIBE, RECITE):
+            harness = Harness.STATE if label == RECITE else Harness.NONE
+            return cls(harness, shares, weight, skill, describes=True)
+        return cls(Harness.parse(label), shares, weight, skill)
 
 
 def describe(task: Task, frame_px: int) -> Episode:
     """Shows an instance as it starts and answers with all that is drawn on it.
 
     Telling the picture in words is the densest lesson in seeing: every token of the
-    answer says what stands where.
+    answer says what stands where. With the state among the help it is the densest
+    lesson in reading: every token can be found in the message.
     """
     env = envs.make(task.env_id)
     state = env.reset(task.seed, task.level)
-    observation = Observation(DESCRIBE, env.render(state, frame_px))
+    text = messages.compose(env, state, task, first=False, feedback=DESCRIBE)
+    observation = Observation(text, env.render(state, frame_px))
     turn = Turn(observation, env.dump(state), "", "", 0.0, True, "success")
     return Episode(task, (turn,), "oracle")
-
-
-def is_description(episode: Episode) -> bool:
-    """Whether an episode is one of `describe`."""
-    return episode.turns[0].observation.text == DESCRIBE
 
 
 @dataclass(frozen=True)
@@ -71,7 +84,9 @@ class Teacher:
 
     Attributes:
         lessons: what is demonstrated.
-        env_ids: every environment, drawn alike.
+        env_ids: every environment.
+        emphasis: how often an environment is drawn, relative to the others; 1 where
+            none is given.
         levels: scale levels and their shares.
         chat: of the model that learns.
         max_tokens: of a demonstration.
@@ -84,6 +99,7 @@ class Teacher:
 
     lessons: Sequence[Lesson]
     env_ids: Sequence[str]
+    emphasis: Mapping[str, float]
     levels: Mapping[int, float]
     chat: Chat
     max_tokens: int
@@ -132,33 +148,28 @@ class Teacher:
     def demonstrate(self, step: int, noises: Noises) -> Demonstrations:
         """Plays one step's demonstrations, a function of the seed and the step."""
         rng = streams.generator(self.seed, "lessons", step)
-        shares = np.array(
-            [np.interp(step, self.knots, lesson.shares) for lesson in self.lessons]
-        )
-        levels = np.array([*self.levels.values()])
-        groups: dict[float, list[Task]] = {}
-        episodes = []
+        shares = [np.interp(step, self.knots, lesson.shares) for lesson in self.lessons]
+        emphasis = [self.emphasis.get(env_id, 1.0) for env_id in self.env_ids]
+        env_ids = _draw(rng, self.env_ids, emphasis)
+        lessons = _draw(rng, self.lessons, shares)
+        levels = _draw(rng, [*self.levels], [*self.levels.values()])
+        episodes, weights = [], []
+        groups: dict[float, list[tuple[Task, float]]] = {}
         for _ in range(self.batch_episodes):
-            env_id = self.env_ids[int(rng.integers(len(self.env_ids)))]
-            lesson = self.lessons[rng.choice(len(shares), p=shares / shares.sum())]
-            level = [*self.levels][rng.choice(len(levels), p=levels / levels.sum())]
+            env_id, lesson, level = next(env_ids), next(lessons), next(levels)
             seed = int(rng.integers(len(SPLITS["train"])))
-            if lesson.harness is None:
-                episodes.append(describe(Task(env_id, seed, level), self.chat.frame_px))
+            task = Task(env_id, seed, level, lesson.harness)
+            if lesson.describes:
+                episodes.append(describe(task, self.chat.frame_px))
+                weights.append(lesson.weight)
                 continue
             noise = noises.get((env_id, lesson.skill, level), 0.0)
-            task = Task(env_id, seed, level, lesson.harness)
-            groups.setdefault(noise, []).append(task)
-        for noise, tasks in sorted(groups.items()):
-            episodes += self._play(tasks, noise)
-        weights = {lesson.harness: lesson.weight for lesson in self.lessons}
-        return (
-            [record_episode(e, self.chat, self.max_tokens) for e in episodes],
-            [
-                weights[None if is_description(episode) else episode.task.harness]
-                for episode in episodes
-            ],
-        )
+            groups.setdefault(noise, []).append((task, lesson.weight))
+        for noise, pairs in sorted(groups.items()):
+            episodes += self._play([task for task, _ in pairs], noise)
+            weights += [weight for _, weight in pairs]
+        records = [record_episode(e, self.chat, self.max_tokens) for e in episodes]
+        return records, weights
 
     def _play(self, tasks: Sequence[Task], noise: float) -> list[Episode]:
         """Plays tasks with an oracle that errs so often."""
@@ -166,3 +177,12 @@ class Teacher:
         return play(
             tasks, player, frame_px=self.chat.frame_px, max_turns=self.max_turns
         )
+
+
+def _draw(
+    rng: np.random.Generator, things: Sequence[T], shares: Sequence[float]
+) -> Iterator[T]:
+    """Draws things with the given shares, without end."""
+    weights = np.array(shares) / np.sum(shares)
+    while True:
+        yield things[rng.choice(len(things), p=weights)]
