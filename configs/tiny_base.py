@@ -42,7 +42,7 @@ def get_config(arg: str = "") -> mlc.ConfigDict:
     }
     config.imitation = {
         # Seeing and reading come first: the shares of the lessons at these updates.
-        "knots": (0, 800, 1200, 2000, 3200),
+        "knots": (0, 1000, 1500, 2500, 4400),
         # What is shown, shares, weight of a token, success of the player.
         "lessons": (
             ("describe", (0.6, 0.5, 0.25, 0.15, 0.1), 0.3, 1.0),
@@ -61,25 +61,27 @@ def get_config(arg: str = "") -> mlc.ConfigDict:
         },
         "levels": ((0, 0.6), (1, 0.4)),  # scale level, share
         "batch_episodes": 64,
-        "measure_every": 200,
+        "measure_every": 400,
         "measure_episodes": 48,
         "with_help": 0.72,
         "without_help": (0.12, 0.38),
         "num_enough": 10,
     }
     config.learner.algorithm = "imitation"
-    config.learner.num_updates = 3200
+    config.learner.num_updates = 4400
     config.learner.aggregation = "token"
-    config.learner.shapes = (
+    config.learner.shapes = (  # Long rows are few: half-empty batches cost the most.
         (8, 64, 8, 8),
         (8, 96, 64, 8),  # Descriptions are long answers to short messages.
-        (8, 128, 64, 24),
-        (8, 256, 64, 40),
-        (8, 576, 64, 40),
+        (4, 128, 64, 12),
+        (4, 192, 64, 20),
+        (2, 256, 64, 10),
+        (2, 384, 64, 10),
+        (1, 576, 64, 5),
     )
     config.learner.loss.kind = "imitation"
     config.learner.optimizer.update({"learning_rate": 3e-3, "warmup_steps": 50})
-    config.learner.optimizer.decay_steps = 3200
+    config.learner.optimizer.decay_steps = 4400
     if options.smoke:
         common.shrink(config)
         config.imitation.update({"batch_episodes": 8, "measure_every": 2})

@@ -1,7 +1,11 @@
 """Policy gradients of every pool environment at the base model, as sketches."""
 
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import jax
 import numpy as np
 
 from aes_hdc import storage, streams
@@ -11,7 +15,7 @@ from aes_hdc.learner.advantages import group_relative, is_degenerate
 from aes_hdc.learner.gradients import make_sketch
 from aes_hdc.rollouts.model_player import ModelPlayer
 from aes_hdc.selection import conflict, record
-from experiments.learning import Learner
+from experiments.learning import Group, Learner
 from experiments.progress import Progress
 from experiments.suite import Suite
 from experiments.trajectory_sets import play_suite
@@ -79,44 +83,60 @@ def measure(
         path = folder / f"{env_id}.npz"
         if path.exists():
             continue
-        groups = draw_groups(
+        tasks = draw_groups(
             suite, env_id, seed=seed, num_groups=num_groups, window=window
         )
-        members = [task for task in groups for _ in range(group_size)]
+        members = [task for task in tasks for _ in range(group_size)]
         player.start(learner.state.params, seed, "gradients", env_id)
         episodes = play_suite(suite, members, player)
-        sketches = np.zeros((num_groups, sketch_size), np.float32)
-        degenerate = np.zeros(num_groups, bool)
-        for group in range(num_groups):
-            rows = range(group * group_size, (group + 1) * group_size)
+        groups = []
+        for first in range(0, len(members), group_size):
+            rows = range(first, first + group_size)
             valid = [i for i in rows if episodes[i].label != "env_error"]
             rewards = np.array([episodes[i].reward for i in valid])
-            degenerate[group] = is_degenerate(rewards)
-            if degenerate[group]:
-                continue
-            (advantages,) = group_relative([rewards])
-            conversations = [player.conversation(i) for i in valid]
-            grads, _ = learner.gradient(conversations, advantages.tolist())
-            if grads is not None:
-                divisor = len(valid) * learner.row_tokens
-                sketches[group] = -np.asarray(sketch(grads)) / divisor
-        harness = np.array([suite.ladder.index(task.harness) for task in groups])
-        success = np.array([episode.success for episode in episodes])
+            groups.append(Group([player.conversation(i) for i in valid], rewards))
+        degenerate = np.array([is_degenerate(group.rewards) for group in groups])
         storage.write_npz(
             path,
-            sketches=sketches,
+            sketches=_sketches(groups, learner, sketch, sketch_size),
             degenerate=degenerate,
-            harness=harness,
-            success=success,
+            harness=np.array([suite.ladder.index(task.harness) for task in tasks]),
+            success=np.array([episode.success for episode in episodes]),
         )
         progress.step(
             number + 1,
             env=env_id,
-            success=float(success.mean()),
+            success=float(np.mean([episode.success for episode in episodes])),
             informative=f"{num_groups - degenerate.sum()}/{num_groups}",
         )
     storage.write_json(folder / "gradients.json", _statistics(suite, folder, blocks))
     return ["gradients.json"]
+
+
+def _sketches(
+    groups: Sequence[Group],
+    learner: Learner,
+    sketch: Callable[[Any], jax.Array],
+    size: int,
+) -> np.ndarray:
+    """Sketches the gradient of each group, [G, S] float32; 0 where it is degenerate.
+
+    A group is one small program or few: as many run side by side as the learner has
+    workers.
+    """
+
+    def work(group: Group) -> np.ndarray:
+        grads = None
+        if not is_degenerate(group.rewards):
+            (advantages,) = group_relative([group.rewards])
+            grads, _ = learner.gradient(group.conversations, advantages.tolist())
+        if grads is None:
+            return np.zeros(size, np.float32)
+        divisor = len(group.rewards) * learner.row_tokens
+        return -np.asarray(sketch(grads)) / divisor
+
+    with ThreadPoolExecutor(learner.workers) as pool:
+        return np.stack([*pool.map(work, groups)])
 
 
 def _statistics(suite: Suite, folder: Path, blocks: int) -> dict:

@@ -1,33 +1,13 @@
 """The whole method on toy sizes, in this process."""
 
-import dataclasses
-import zlib
-
 import pytest
 
 from aes_hdc import storage
-from aes_hdc.rollouts import collect
 from experiments import artefacts, compiles
 from experiments.main import main
 from experiments.runtime import load_policy
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True, scope="module")
-def lucky():
-    """Fresh weights solve nothing: every third reply, by its hash, is a success."""
-    answer = collect._answer
-
-    def lucky_answer(vec, request, reply):
-        following, turn = answer(vec, request, reply)
-        if zlib.crc32(turn.reply.encode()) % 3 == 0:
-            return None, dataclasses.replace(turn, label="success", reward=1.0)
-        return following, turn
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(collect, "_answer", lucky_answer)
-        yield
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("lucky")]
 
 
 @pytest.fixture(scope="module")

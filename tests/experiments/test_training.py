@@ -2,7 +2,6 @@
 
 import dataclasses
 import shutil
-import zlib
 
 import jax
 import numpy as np
@@ -15,30 +14,15 @@ from aes_hdc.episode import Harness
 from aes_hdc.learner.batch import Shape
 from aes_hdc.learner.losses import LossSettings
 from aes_hdc.learner.optimizer import make_optimizer
-from aes_hdc.rollouts import collect
 from experiments import compiles
 from experiments.learning import Learner
 from experiments.training import Trainer, label_table, success_table
 
 UPDATES = 6
+pytestmark = pytest.mark.usefixtures("lucky")
+
 TIMES = ("wall", "seconds", "compiles")
 OPTIMIZER = make_optimizer(learning_rate=1e-3, warmup_steps=2)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def lucky():
-    """Fresh weights solve nothing: every second reply, by its hash, is a success."""
-    answer = collect._answer
-
-    def lucky_answer(vec, request, reply):
-        following, turn = answer(vec, request, reply)
-        if zlib.crc32(turn.reply.encode()) % 2:
-            return None, dataclasses.replace(turn, label="success", reward=1.0)
-        return following, turn
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(collect, "_answer", lucky_answer)
-        yield
 
 
 @pytest.fixture(scope="module")
