@@ -81,8 +81,8 @@ def tiny_model_config() -> mlc.ConfigDict:
     config.rollout = {
         "capacity": 128,
         "pools": 2,  # Of the capacity; as many calls run side by side: one core each.
-        "batch_size": 32,
-        "widths": (44, 80, 144),
+        "batch_size": 32,  # Replies a decode.
+        "prefill": ((8, 144, 0), (16, 64, 576), (8, 144, 576)),  # rows, width, span
         "slots": 576,
         "max_new_tokens": 8,
     }

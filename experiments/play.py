@@ -30,7 +30,13 @@ PLAYERS = ("human", "oracle", "random", "model")
 HUMAN_PX, MODEL_PX = 256, 96  # The embedded model was made on frames of 96.
 GIF_MS = 700  # A frame; long enough to see what has changed.
 # One conversation at a time, so room for long messages costs little.
-SIZES = {"capacity": 1, "batch_size": 1, "widths": (128, 768), "slots": 2048}
+SIZES: dict[str, Any] = {
+    "capacity": 1,
+    "batch_size": 1,
+    "prefill": ((1, 128, 2048), (1, 768, 2048)),
+    "slots": 2048,
+    "max_new_tokens": 16,
+}
 
 
 class Terminal:
@@ -155,8 +161,7 @@ def make_player(values: argparse.Namespace, task: Task, side: int) -> Player | N
 
     model: dict[str, Any] = {"dtype": "float32", "unroll": True, "temperature": 1.0}
     policy = runtime.load_policy(folder=values.folder, frame_px=side, **model)
-    sizes: dict[str, Any] = SIZES
-    player = runtime.make_player(policy, max_new_tokens=16, **sizes)
+    player = runtime.make_player(policy, **SIZES)
     player.start(policy.params, task.seed, "play")
     return player
 

@@ -1,6 +1,6 @@
 """From config sections to the objects that play and learn."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from aes_hdc.learner.optimizer import make_optimizer
 from aes_hdc.models.qwen3_vl.model import Qwen3VL
 from aes_hdc.models.qwen3_vl.weights import load_folder, save_folder
 from aes_hdc.policy.distribution import TokenDistribution
-from aes_hdc.policy.sampling import init_pool, make_turn
+from aes_hdc.policy.sampling import PrefillShape, init_pool, make_decode, make_prefill
 from aes_hdc.rollouts.chat import Chat
 from aes_hdc.rollouts.model_player import ModelPlayer
 from experiments.learning import Learner, Policy
@@ -39,7 +39,7 @@ def make_player(
     *,
     capacity: int,
     batch_size: int,
-    widths: tuple[int, ...],
+    prefill: Sequence[tuple[int, int, int]],
     slots: int,
     max_new_tokens: int,
     pools: int = 1,
@@ -47,7 +47,7 @@ def make_player(
     name: str = "model",
 ) -> ModelPlayer:
     """Returns a player of the policy's model; `start` gives it parameters."""
-    turn = make_turn(
+    decode = make_decode(
         policy.model,
         policy.distribution,
         max_new_tokens=max_new_tokens,
@@ -55,11 +55,12 @@ def make_player(
         greedy=greedy,
     )
     return ModelPlayer(
-        turn,
+        make_prefill(policy.model),
+        decode,
         [init_pool(policy.model, capacity // pools, slots) for _ in range(pools)],
         policy.chat,
         batch_size=batch_size,
-        widths=widths,
+        shapes=[PrefillShape(*shape) for shape in prefill],
         max_new_tokens=max_new_tokens,
         name=name,
     )

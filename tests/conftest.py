@@ -122,7 +122,7 @@ def fresh_few_words(few_words):
 PLAYER = {
     "capacity": 5,
     "batch_size": 4,
-    "widths": (32, 64),
+    "prefill": ((2, 32, 0), (4, 32, 192), (4, 64, 192)),
     "slots": 192,
     "max_new_tokens": 6,
 }

@@ -1,10 +1,11 @@
-"""One turn of many conversations in one program: prefill, decode, keep the cache.
+"""One turn of many conversations in two programs: prefill a message, decode a reply.
 
 Conversations live in a pool of cache rows, [L, R, K, T, d]. A call picks any `b` of
-them, so the caller can group conversations by the length of their next message and no
-finished one holds a batch. New keys are written beside the rows at slots that are equal
-for the whole batch (a scalar `dynamic_update_slice`, never a scatter per token) and
-moved behind each row's own tokens once, at the end of the turn: rows have no holes.
+them, so no finished one holds a batch. New keys are written beside the rows at slots
+that are equal for the whole batch (a scalar `dynamic_update_slice`, never a scatter per
+token) and moved behind each row's own tokens once, at the end of the call: rows have no
+holes. A reply may begin from another row's message, so that conversations which begin
+alike share one prefill.
 """
 
 import functools
@@ -22,15 +23,35 @@ Params = Any
 
 
 class Pool(NamedTuple):
-    """Keys and values of every open conversation.
+    """What is kept of every open conversation.
 
     Attributes:
-        k: [L, R + 1, K, T, d]; the last row is a scratch row for padding.
-        v: like `k`.
+        k: [L, R + 1, K, T, d], keys; the last row is a scratch row for padding.
+        v: like `k`, values.
+        hidden: [R + 1, D], final hidden state of the last message.
     """
 
     k: jax.Array
     v: jax.Array
+    hidden: jax.Array
+
+
+class PrefillShape(NamedTuple):
+    """Static sizes of a prefill.
+
+    Attributes:
+        rows: messages a call.
+        width: tokens of the longest message.
+        span: tokens of the longest conversation before it; 0 for first messages.
+    """
+
+    rows: int
+    width: int
+    span: int
+
+    def holds(self, length: int, cached: int) -> bool:
+        """Whether a message of `length` tokens behind `cached` others fits."""
+        return length <= self.width and cached <= self.span
 
 
 class Chunk(NamedTuple):
@@ -45,8 +66,6 @@ class Chunk(NamedTuple):
         rows: [b] int32, row in the pool; R for padding.
         cached: [b] int32, tokens of the conversation already in the pool.
         length: [b] int32, tokens of this message; 0 for padding.
-        next_position: [b] int32, M-RoPE position of the first sampled token.
-        keys: [b, 2] uint32, key data of the turn, a function of the conversation alone.
     """
 
     ids: Any
@@ -56,6 +75,23 @@ class Chunk(NamedTuple):
     grids: Any
     rows: Any
     cached: Any
+    length: Any
+
+
+class Prompts(NamedTuple):
+    """Where `b` replies begin.
+
+    Attributes:
+        source: [b] int32, row in the pool that holds the conversation so far and the
+            hidden state of its last message.
+        rows: [b] int32, row the conversation is kept in from now on; R for padding.
+        length: [b] int32, tokens so far; 0 for padding.
+        next_position: [b] int32, M-RoPE position of the first sampled token.
+        keys: [b, 2] uint32, key data of the turn, a function of the conversation alone.
+    """
+
+    source: Any
+    rows: Any
     length: Any
     next_position: Any
     keys: Any
@@ -87,21 +123,60 @@ def init_pool(model: Qwen3VL, rows: int, slots: int) -> Pool:
         slots,
         text.head_dim,
     )
-    return Pool(*(jax.device_put(np.zeros(shape, model.dtype)) for _ in range(2)))
+    zeros = np.zeros(shape, model.dtype), np.zeros(shape, model.dtype)
+    hidden = np.zeros((rows + 1, text.hidden_size), model.dtype)
+    return Pool(*jax.device_put((*zeros, hidden)))
 
 
 @functools.cache
-def make_turn(
+def make_prefill(model: Qwen3VL) -> Callable[..., Pool]:
+    """Returns jitted prefill(params, pool, chunk, span=...); it donates the pool.
+
+    Equal arguments give the same function, so stages share what was compiled. `span`
+    is static: how many slots of the rows may hold tokens already.
+    """
+    apply: Callable[..., Any] = model.apply
+
+    def prefill(params: Params, pool: Pool, chunk: Chunk, *, span: int) -> Pool:
+        variables = {"params": params}
+        width = chunk.ids.shape[1]
+        vision = apply(
+            variables, chunk.patches, chunk.grids, method=Qwen3VL.encode_images
+        )
+        steps = jnp.arange(width)[None]
+        order = jnp.where(
+            steps < chunk.length[:, None], chunk.cached[:, None] + steps, -1
+        )
+        hidden, cache = apply(
+            variables,
+            chunk.ids,
+            chunk.positions,
+            order,
+            vision,
+            chunk.vision_index,
+            _open(pool, chunk.rows, chunk.cached, span, width),
+            span,
+        )
+        last = jnp.maximum(chunk.length - 1, 0)[:, None, None]
+        hidden = jnp.take_along_axis(hidden, last, axis=1)[:, 0]
+        k, v = _close(pool, cache, chunk.rows, chunk.cached, span)
+        return Pool(k, v, pool.hidden.at[chunk.rows].set(hidden))
+
+    return jax.jit(prefill, donate_argnums=1, static_argnames="span")
+
+
+@functools.cache
+def make_decode(
     model: Qwen3VL,
     distribution: TokenDistribution,
     *,
     max_new_tokens: int,
     end_ids: tuple[int, ...],
     greedy: bool = False,
-) -> Callable[[Params, Pool, Chunk], tuple[Pool, Sampled]]:
-    """Returns jitted turn(params, pool, chunk); it donates the pool.
+) -> Callable[[Params, Pool, Prompts], tuple[Pool, Sampled]]:
+    """Returns jitted decode(params, pool, prompts); it donates the pool.
 
-    Equal arguments give the same function, so stages share what was compiled.
+    It ends when every row has. Equal arguments give the same function.
 
     Args:
         model: the shared core.
@@ -125,110 +200,94 @@ def make_turn(
         chosen = jnp.take_along_axis(logprobs, token[:, None], axis=-1)[:, 0]
         return token.astype(jnp.int32), chosen
 
-    def turn(params: Params, pool: Pool, chunk: Chunk) -> tuple[Pool, Sampled]:
+    def decode(params: Params, pool: Pool, prompts: Prompts) -> tuple[Pool, Sampled]:
         variables = {"params": params}
-        batch, width = chunk.ids.shape
-        slots = pool.k.shape[3]
-        cache = _open(pool, chunk, extra=width + max_new_tokens)
-        vision = apply(
-            variables, chunk.patches, chunk.grids, method=Qwen3VL.encode_images
-        )
-        steps = jnp.arange(width)[None]
-        order = jnp.where(
-            steps < chunk.length[:, None], chunk.cached[:, None] + steps, -1
-        )
-        hidden, cache = apply(
-            variables,
-            chunk.ids,
-            chunk.positions,
-            order,
-            vision,
-            chunk.vision_index,
-            cache,
-            slots,
-        )
-        last = jnp.maximum(chunk.length - 1, 0)[:, None, None]
-        hidden = jnp.take_along_axis(hidden, last, axis=1)[:, 0]
-        keys = jax.random.wrap_key_data(chunk.keys)
-        token, logprob = pick(variables, hidden, keys, 0)
+        batch, slots = len(prompts.rows), pool.k.shape[3]
+        keys = jax.random.wrap_key_data(prompts.keys)
         ends = jnp.asarray(end_ids, jnp.int32)
-        live = chunk.length > 0
-        out = Sampled(
-            jnp.zeros((batch, max_new_tokens), jnp.int32).at[:, 0].set(token),
-            jnp.zeros((batch, max_new_tokens), jnp.float32).at[:, 0].set(logprob),
-            live.astype(jnp.int32),
-            live & ~jnp.isin(token, ends),
-        )
 
         def unfinished(carry):
             index, _, out = carry
             return (index + 1 < max_new_tokens) & jnp.any(out.is_cut)
 
-        def decode(carry):
+        def step(carry):
             index, cache, out = carry
             token = jax.lax.dynamic_index_in_dim(out.ids, index, 1)
-            position = jnp.broadcast_to(
-                (chunk.next_position + index)[None, :, None], (3, batch, 1)
-            )
-            place = (chunk.cached + chunk.length + index)[:, None]
-            order = jnp.where(out.is_cut[:, None], place, -1)
+            place = (prompts.next_position + index)[None, :, None]
+            order = (prompts.length + index)[:, None]
             hidden, cache = apply(
                 variables,
                 token,
-                position,
-                order,
+                jnp.broadcast_to(place, (3, batch, 1)),
+                jnp.where(out.is_cut[:, None], order, -1),
                 None,
                 None,
                 cache,
-                slots + width + index,
+                slots + index,
             )
             index = index + 1
             token, logprob = pick(variables, hidden[:, 0], keys, index)
-            token = jnp.where(out.is_cut, token, 0)
-            return (
-                index,
-                cache,
-                Sampled(
-                    jax.lax.dynamic_update_index_in_dim(out.ids, token, index, 1),
-                    jax.lax.dynamic_update_index_in_dim(
-                        out.logprobs, jnp.where(out.is_cut, logprob, 0.0), index, 1
-                    ),
-                    out.length + out.is_cut,
-                    out.is_cut & ~jnp.isin(token, ends),
-                ),
-            )
+            return index, cache, _append(out, index, token, logprob, ends)
 
-        _, cache, out = jax.lax.while_loop(unfinished, decode, (0, cache, out))
-        return _close(pool, cache, chunk), out
+        nothing = Sampled(
+            jnp.zeros((batch, max_new_tokens), jnp.int32),
+            jnp.zeros((batch, max_new_tokens), jnp.float32),
+            jnp.zeros(batch, jnp.int32),
+            prompts.length > 0,
+        )
+        token, logprob = pick(variables, pool.hidden[prompts.source], keys, 0)
+        first = _append(nothing, 0, token, logprob, ends)
+        cache = _open(pool, prompts.source, prompts.length, slots, max_new_tokens)
+        _, cache, out = jax.lax.while_loop(unfinished, step, (0, cache, first))
+        k, v = _close(pool, cache, prompts.rows, prompts.length, slots)
+        return Pool(k, v, pool.hidden), out
 
-    return jax.jit(turn, donate_argnums=1)
+    return jax.jit(decode, donate_argnums=1)
 
 
-def _open(pool: Pool, chunk: Chunk, extra: int) -> Cache:
-    """Copies the chunk's rows out of the pool, with `extra` empty slots behind them."""
-    slots = pool.k.shape[3]
-    places = jnp.arange(slots + extra)[None]
-    order = jnp.where(places < chunk.cached[:, None], places, -1)
+def _append(
+    out: Sampled,
+    index: jax.Array | int,
+    token: jax.Array,
+    logprob: jax.Array,
+    ends: Any,
+) -> Sampled:
+    """Writes the token of step `index` [b] where a reply has not ended."""
+    token = jnp.where(out.is_cut, token, 0)
+    logprob = jnp.where(out.is_cut, logprob, 0.0)
+    return Sampled(
+        jax.lax.dynamic_update_index_in_dim(out.ids, token, index, 1),
+        jax.lax.dynamic_update_index_in_dim(out.logprobs, logprob, index, 1),
+        out.length + out.is_cut,
+        out.is_cut & ~jnp.isin(token, ends),
+    )
+
+
+def _open(
+    pool: Pool, rows: jax.Array, cached: jax.Array, span: int, extra: int
+) -> Cache:
+    """Copies `span` slots of rows out of the pool, with `extra` empty ones behind."""
+    places = jnp.arange(span + extra)[None]
+    order = jnp.where(places < cached[:, None], places, -1)
     widths = ((0, 0), (0, 0), (0, 0), (0, extra), (0, 0))
-    k, v = (jnp.pad(leaf[:, chunk.rows], widths) for leaf in pool)
+    k, v = (jnp.pad(leaf[:, rows, :, :span], widths) for leaf in (pool.k, pool.v))
     return Cache(k, v, order)
 
 
-def _close(pool: Pool, cache: Cache, chunk: Chunk) -> Pool:
-    """Moves the turn's tokens behind each row's own and writes the rows back.
+def _close(
+    pool: Pool, cache: Cache, rows: jax.Array, cached: jax.Array, span: int
+) -> tuple[jax.Array, jax.Array]:
+    """Moves what was written at `span` behind each row's own tokens, into `rows`.
 
     The last sampled token was never fed, so it is not there yet: it opens the next
-    chunk.
+    message.
     """
-    slots, width = pool.k.shape[3], chunk.ids.shape[1]
-    place = jnp.arange(slots)[None]
-    cached, length = chunk.cached[:, None], chunk.length[:, None]
-    source = jnp.where(place < cached, place, slots + place - cached)
-    decoded = slots + width + place - cached - length
-    source = jnp.where(place < cached + length, source, decoded)
+    kept = min(cache.k.shape[3], pool.k.shape[3])
+    place = jnp.arange(kept)[None]
+    source = jnp.where(place < cached[:, None], place, span + place - cached[:, None])
     source = jnp.clip(source, 0, cache.k.shape[3] - 1)[None, :, None, :, None]
     k, v = (
-        leaf.at[:, chunk.rows].set(jnp.take_along_axis(new, source, axis=3))
-        for leaf, new in zip(pool, (cache.k, cache.v), strict=True)
+        leaf.at[:, rows, :, :kept].set(jnp.take_along_axis(new, source, axis=3))
+        for leaf, new in zip((pool.k, pool.v), (cache.k, cache.v), strict=True)
     )
-    return Pool(k, v)
+    return k, v

@@ -44,7 +44,7 @@ def make_trainer(tiny_policy, make_player):
                 aggregation="constant",
                 row_tokens=18,
             ),
-            player=make_player(policy, widths=(96,)),
+            player=make_player(policy, prefill=((4, 96, 0), (4, 96, 192))),
             curriculum=Curriculum({"count_objects": 1, "lights_out": 1}, settings),
             ladder=(Harness.OBSERVATION, Harness.NONE),
             env_ids=["count_objects", "lights_out"],

@@ -44,7 +44,7 @@ def test_greedy_replies_equal_those_of_transformers():
         policy,
         capacity=32,
         batch_size=16,
-        widths=(192,),
+        prefill=((16, 192, 0),),
         slots=256,
         max_new_tokens=8,
         greedy=True,

@@ -111,6 +111,29 @@ def test_two_pools_side_by_side_sample_the_same(
         np.testing.assert_allclose(found, logprobs, atol=TOLERANCE)
 
 
+def test_who_begins_alike_shares_a_prefill_and_goes_on_alone(
+    few_words, make_player, talk, dialogues
+):
+    members = dict.fromkeys(range(4), dialogues[0])
+    player = make_player(few_words)
+    together = talk(player, few_words.params, members)
+    shared = player.num_tokens
+    separate = 0
+    for index, (conversation, labels) in together.items():
+        player = make_player(few_words)
+        alone = talk(player, few_words.params, {index: dialogues[0]})[index]
+        separate += player.num_tokens
+        assert labels == alone[1]
+        np.testing.assert_array_equal(conversation.ids, alone[0].ids)
+        np.testing.assert_allclose(
+            conversation.logprobs, alone[0].logprobs, atol=TOLERANCE
+        )
+    replies = {tuple(sampled(conversation)[0]) for conversation, _ in together.values()}
+    assert len(replies) == 4, "equal replies would hide a row that was mixed up"
+    first = int((together[0][0].turn == 0).argmax())  # Tokens of the first message.
+    assert separate - shared == 3 * first
+
+
 def test_seed_index_and_turn_each_have_a_stream(
     played, few_words, make_player, talk, dialogues
 ):
@@ -158,7 +181,7 @@ def test_turn_ends_at_the_first_end_token_or_is_cut(few_words, played):
 def test_greedy_takes_the_most_probable_token_whatever_the_seed(
     few_words, make_player, talk, dialogues
 ):
-    player = make_player(few_words, greedy=True, widths=(64,))
+    player = make_player(few_words, greedy=True)
     once, again = (
         talk(player, few_words.params, {0: dialogues[0]}, seed=seed)[0][0]
         for seed in (0, 1)
@@ -197,7 +220,8 @@ def test_pool_holds_each_token_once_in_order(few_words, make_player, talk, dialo
         return cache.k[:, 0], cache.v[:, 0]
 
     row = 0  # The first row that is given out.
-    for found, expected in zip(player._pools[0], forward(params), strict=True):
+    pool = player._pools[0]
+    for found, expected in zip((pool.k, pool.v), forward(params), strict=True):
         np.testing.assert_allclose(
             np.asarray(found)[:, row, :, :count],
             np.asarray(expected)[:, :, :count],
@@ -208,9 +232,9 @@ def test_pool_holds_each_token_once_in_order(few_words, make_player, talk, dialo
         assert np.abs(after - np.asarray(expected)[:, :, count]).max() > TOLERANCE
 
 
-def test_one_program_per_width(few_words, played, make_player, talk, dialogues):
+def test_one_program_per_shape(few_words, played, make_player, talk, dialogues):
     compiles.listen()
-    player = make_player(few_words)  # Both widths were compiled for `played`.
+    player = make_player(few_words)  # All shapes were compiled for `played`.
     before = compiles.count()
     for seed in range(6):
         chosen = {i: dialogues[i] for i in range(seed % 5 + 1)}

@@ -1,4 +1,4 @@
-"""The model as a player: overflow, rows that are used again, buckets."""
+"""The model as a player: overflow, rows that are used again, calls."""
 
 import numpy as np
 import pytest
@@ -8,14 +8,14 @@ from aes_hdc.rollouts.collect import Request, play
 
 
 def spy(player):
-    """Wraps the jitted turn; returns the list of chunks it was called with."""
-    chunks, turn = [], player._turn
+    """Wraps the jitted prefill; returns the list of chunks it was called with."""
+    chunks, prefill = [], player._prefill
 
-    def call(params, pool, chunk):
+    def call(params, pool, chunk, span):
         chunks.append(chunk)
-        return turn(params, pool, chunk)
+        return prefill(params, pool, chunk, span=span)
 
-    player._turn = call
+    player._prefill = call
     return chunks
 
 
@@ -72,23 +72,33 @@ def test_start_forgets_everything(few_words, make_player, talk, dialogues):
         player.conversation(4)
 
 
-def test_a_call_takes_the_fullest_bucket_and_fills_up_with_shorter_ones(
-    few_words, make_player
-):
-    player = make_player(few_words)  # Batches of 4; widths 32 and 64.
+def test_calls_are_filled_up_with_shorter_messages(few_words, make_player):
+    # Two rows of width 32 for first messages; four of width 32, four of 64.
+    player = make_player(few_words)
     player.start(few_words.params, 0, "test")
     chunks = spy(player)
 
     def request(index, count):
         return Request(index, None, 0, words(count), None, None)
 
-    requests = [request(0, 40), request(1, 3), request(2, 3), request(3, 3)]
-    assert set(player.act(requests)) == {1, 2, 3}
-    assert chunks[0].ids.shape == (4, 32)
-    assert chunks[0].rows.tolist()[3] == player.capacity  # The scratch row.
-    requests = [requests[0], request(4, 40), request(5, 3)]
-    assert set(player.act(requests)) == {0, 4, 5}
-    assert chunks[1].ids.shape == (4, 64)
+    requests = [request(0, 40), *(request(1 + i, 3 + i) for i in range(4))]
+    assert set(player.act(requests)) == {0, 1, 2, 3, 4}
+    assert [chunk.ids.shape for chunk in chunks] == [(4, 64), (2, 32)]
+    assert (chunks[0].length > 0).all()
+    assert chunks[1].rows.tolist()[1] == player.capacity  # The scratch row.
+
+
+def test_groups_stay_in_one_pool_while_it_has_room(few_words, make_player):
+    player = make_player(few_words, capacity=8, pools=2)
+    player.start(few_words.params, 0, "test")
+    chunks = spy(player)
+    requests = [
+        Request(index, None, 0, words(3 + index // 3), None, None) for index in range(6)
+    ]
+    player.act(requests)
+    assert sum(int((chunk.length > 0).sum()) for chunk in chunks) == 2
+    homes = [player._episodes[index].pool for index in range(6)]
+    assert homes == [0, 0, 0, 1, 1, 1]
 
 
 def test_tokens_are_counted(few_words, make_player, talk, dialogues):
