@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass
 from hashlib import blake2b
 from typing import Any, Generic, Literal, TypeVar
+from zlib import crc32
 
 import numpy as np
 
@@ -134,7 +135,10 @@ class VisualEnv(Generic[S]):
     def cue(self, state: S, plan: list[Action]) -> Cue:
         """Returns a hint that leaves two legal actions; override to sharpen it."""
         return default_cue(
-            self.grammar(state), plan[0], lambda other: self.is_legal(state, other)
+            self.grammar(state),
+            plan[0],
+            lambda other: self.is_legal(state, other),
+            coin=crc32(self.dump(state).encode()) % 2,
         )
 
     # Shared; normally not overridden.

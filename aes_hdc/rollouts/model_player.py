@@ -16,7 +16,7 @@ from aes_hdc.rollouts.collect import Reply, Request
 from aes_hdc.rollouts.record import Record
 
 
-@dataclass
+@dataclass(eq=False)
 class _Open:
     """An episode's record and its place in a pool; row -1 once it has ended."""
 
@@ -202,8 +202,10 @@ class ModelPlayer:
             while bucket:
                 chosen, bucket = bucket[: shape.rows], bucket[shape.rows :]
                 for smaller in buckets.values():
-                    while smaller and len(chosen) < shape.rows:
-                        chosen.append(smaller.pop())
+                    fitting = [o for o in smaller if shape.holds(o.unread, o.cached)]
+                    for one in fitting[: shape.rows - len(chosen)]:
+                        smaller.remove(one)
+                        chosen.append(one)
                 yield shape, chosen
 
     def _chunk(self, chosen: Sequence[_Open], shape: PrefillShape) -> Chunk:

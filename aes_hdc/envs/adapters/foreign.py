@@ -15,7 +15,7 @@ from aes_hdc.envs import actions
 from aes_hdc.envs.actions import Action, Arg, Choice, Grammar, Int
 from aes_hdc.envs.adapters.ladder import Held, Ladder, Moment, Rung
 from aes_hdc.envs.base import Step, VisualEnv
-from aes_hdc.envs.hints import Cue, default_cue
+from aes_hdc.envs.hints import Cue
 from aes_hdc.episode import Event
 
 TRIALS = 8  # random episodes of which the stronger policy plays the best
@@ -117,10 +117,10 @@ class ForeignEnv(VisualEnv[Held]):
 
     def cue(self, held: Held, plan: list[Action]) -> Cue:
         """Names the verb, or rules another action out; two legal ones remain."""
-        grammar, right = self.grammar(held), plan[0]
-        cue = default_cue(grammar, right, lambda other: self.is_legal(held, other))
+        cue = super().cue(held, plan)
         if cue.text:
             return cue
+        grammar, right = self.grammar(held), plan[0]
         others = [action for action in actions.every(grammar) if action != right]
         other = next((x for x in others if self.is_legal(held, x)), None)
         wrong = next((x for x in others[::-1] if self.is_legal(held, x)), None)

@@ -50,6 +50,7 @@ def _faces(dice: Dice) -> tuple[list[int], list[int]]:
         "arithmetic_computation",
         "attribute_filtering",
     ),
+    version=2,
 )
 class DiceSum(VisualEnv[Dice]):
     """Add the pips of the dice of one colour; at least one die has another colour."""

@@ -83,6 +83,7 @@ def _heights(rng: np.random.Generator, bars: int, top: int, rank: int) -> list[i
     ),
     abilities=("axis_scale_reading", "text_in_image_reading", "numeric_ordering"),
     cluster="R23",
+    version=2,
 )
 class BarChartValue(VisualEnv[Chart]):
     """Read the value of a bar given by its name or by its rank among the heights.

@@ -60,6 +60,7 @@ def _aspects(asked: str) -> list[str]:
     ),
     abilities=("object_counting", "attribute_filtering", "shape_identification"),
     cluster="R29",
+    version=2,
 )
 class CountObjects(VisualEnv[Scene]):
     """Count the objects of a colour, a shape or both; with one shape, of a colour."""
@@ -205,6 +206,7 @@ def _overlaps(outlines: Outlines) -> int:
     ),
     abilities=("figure_ground_segmentation", "object_counting", "occlusion_reasoning"),
     cluster="R29",
+    version=2,
 )
 class CountOverlapping(VisualEnv[Outlines]):
     """Count outlines that cross; each keeps more than half of its line uncovered."""

@@ -177,6 +177,7 @@ def _judge(near: Near, paint: Paint, region: int) -> list[Event]:
     ),
     abilities=("region_topology", "constraint_propagation", "color_identification"),
     cluster="R27",
+    version=2,
 )
 class MapColoring(VisualEnv[Map]):
     """Colour the white regions so that no two regions that share a side look alike.

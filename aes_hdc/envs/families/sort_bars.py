@@ -59,6 +59,7 @@ def _in_place(heights: list[int]) -> int:
         Level((12, 20, 33, 4), 192),
     ),
     abilities=("size_comparison", "numeric_ordering", "resource_budgeting"),
+    version=2,
 )
 class BarSortSwaps(VisualEnv[BarRow]):
     """Swap adjacent bars until heights ascend; few turns are to spare.

@@ -67,7 +67,7 @@ def attention(
     q = q.reshape(batch, kv_heads, groups * length, width)
     sums = None
     for keys in (past, Keys(k, v, key_order)):
-        if keys is None:
+        if keys is None or keys.order.shape[1] == 0:
             continue
         if keys.order.shape[1] <= block:
             sums = _add(sums, q, query_order, keys)

@@ -113,8 +113,8 @@ class Qwen3VL(nn.Module):
             vision_index: [B, T] int32, row of the flattened [M*N, D] features that
                 stands at this place, -1 for text; needed with `vision`.
             cache: earlier chunks, from `init_cache` or an earlier call.
-            slot: scalar int32, the chunk is written to slots slot .. slot+T-1, what
-                they held is forgotten.
+            slot: the chunk is written to slots slot .. slot+T-1, what they held is
+                forgotten. A Python int also says that no later slot holds anything.
 
         Returns:
             [B, T, D] hidden states after the final norm, arbitrary in padding, and the

@@ -210,7 +210,12 @@ class TextDecoder(nn.Module):
         text = self.config.text
         angles = rope_angles(text, positions)[:, :, None]
         past_order = order[:, :0]
-        if cache is not None:  # Slots about to be overwritten hold nothing to see.
+        seen = 0  # Slots that may hold something to see.
+        if cache is not None and isinstance(slot, int):
+            seen = slot
+            past_order = cache.order[:, :seen]
+        elif cache is not None:  # Slots about to be overwritten hold nothing to see.
+            seen = cache.order.shape[1]
             past_order = jax.lax.dynamic_update_slice(
                 cache.order, jnp.full_like(order, -1), (0, slot)
             )
@@ -231,7 +236,8 @@ class TextDecoder(nn.Module):
                 continue
             inputs: dict[str, Any] = {}
             if cache is not None:
-                inputs = {"k": cache.k[start:stop], "v": cache.v[start:stop]}
+                k, v = (x[start:stop, :, :, :seen] for x in (cache.k, cache.v))
+                inputs = {"k": k, "v": v}
             if name == "ds_layers" and deepstack is not None:
                 inputs["features"] = deepstack
             layers = stack(
