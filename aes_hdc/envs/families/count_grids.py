@@ -8,7 +8,7 @@ import numpy as np
 
 from aes_hdc.envs import draw
 from aes_hdc.envs.actions import Action, Grammar, Int
-from aes_hdc.envs.base import Cue, Level, Step, VisualEnv, register
+from aes_hdc.envs.base import Level, Step, VisualEnv, register
 from aes_hdc.envs.draw import Layer, Tile
 from aes_hdc.envs.state import Codec, State, Words
 from aes_hdc.episode import Event
@@ -203,8 +203,3 @@ class OddOneOut(VisualEnv[Items]):
     def size(self, items: Items) -> int:
         # A finer difference weighs as much as one more item.
         return items.cells.size + list(ASPECTS).index(_difference(items))
-
-    def cue(self, items: Items, plan: list[Action]) -> Cue:
-        """Names the row; the column stays open."""
-        row, columns = plan[0][1], range(1, len(items.cells) + 1)
-        return Cue(f"row {row}", tuple(("answer", row, column) for column in columns))
