@@ -81,9 +81,9 @@ def tiny_model_config() -> mlc.ConfigDict:
     config.rollout = {
         "capacity": 128,
         "pools": 2,  # Of the capacity; as many calls run side by side: one core each.
-        "batch_size": 32,  # Replies a decode.
-        "prefill": ((8, 144, 0), (16, 64, 576), (8, 144, 576)),  # rows, width, span
-        "slots": 576,
+        # Messages a call, tokens of one, tokens before it, conversations it may open.
+        "prefill": ((8, 144, 0, 8), (16, 64, 576), (8, 144, 576)),
+        "decode": ((32, 576),),  # Replies a call, tokens before one.
         "max_new_tokens": 8,
     }
     config.collect = {"instances": 20, "harness": "rules", "strong_success": 0.7}
@@ -163,7 +163,7 @@ def shrink(config: mlc.ConfigDict) -> None:
     """Brings a config to toy sizes: the same path in a minute, with no result."""
     config.environments.pool = ("count_objects", "frozen_lake", "lights_out")
     config.environments.ood = ("odd_one_out",)
-    config.rollout.update({"capacity": 16, "batch_size": 8})
+    config.rollout.update({"capacity": 16})
     config.collect.instances = 4
     config.profile.min_trajectories = 2
     config.selection.rule = "all"  # So few trajectories show no core ability.

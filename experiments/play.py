@@ -32,9 +32,8 @@ GIF_MS = 700  # A frame; long enough to see what has changed.
 # One conversation at a time, so room for long messages costs little.
 SIZES: dict[str, Any] = {
     "capacity": 1,
-    "batch_size": 1,
     "prefill": ((1, 128, 2048), (1, 768, 2048)),
-    "slots": 2048,
+    "decode": ((1, 2048),),
     "max_new_tokens": 16,
 }
 

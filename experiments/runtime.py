@@ -14,7 +14,13 @@ from aes_hdc.learner.optimizer import make_optimizer
 from aes_hdc.models.qwen3_vl.model import Qwen3VL
 from aes_hdc.models.qwen3_vl.weights import load_folder, save_folder
 from aes_hdc.policy.distribution import TokenDistribution
-from aes_hdc.policy.sampling import PrefillShape, init_pool, make_decode, make_prefill
+from aes_hdc.policy.sampling import (
+    DecodeShape,
+    PrefillShape,
+    init_pool,
+    make_decode,
+    make_prefill,
+)
 from aes_hdc.rollouts.chat import Chat
 from aes_hdc.rollouts.model_player import ModelPlayer
 from experiments.learning import Learner, Policy
@@ -38,29 +44,32 @@ def make_player(
     policy: Policy,
     *,
     capacity: int,
-    batch_size: int,
-    prefill: Sequence[tuple[int, int, int]],
-    slots: int,
+    prefill: Sequence[tuple[int, ...]],
+    decode: Sequence[tuple[int, int]],
     max_new_tokens: int,
     pools: int = 1,
     greedy: bool = False,
     name: str = "model",
 ) -> ModelPlayer:
     """Returns a player of the policy's model; `start` gives it parameters."""
-    decode = make_decode(
-        policy.model,
-        policy.distribution,
-        max_new_tokens=max_new_tokens,
-        end_ids=policy.chat.end_ids,
-        greedy=greedy,
-    )
+    prefill_shapes = [PrefillShape(*shape) for shape in prefill]
+    decode_shapes = [DecodeShape(*shape) for shape in decode]
+    # Behind the longest conversation there is room for the widest write.
+    widest = max(max_new_tokens, *(shape.width for shape in prefill_shapes))
+    slots = decode_shapes[-1].span + widest
     return ModelPlayer(
         make_prefill(policy.model),
-        decode,
+        make_decode(
+            policy.model,
+            policy.distribution,
+            max_new_tokens=max_new_tokens,
+            end_ids=policy.chat.end_ids,
+            greedy=greedy,
+        ),
         [init_pool(policy.model, capacity // pools, slots) for _ in range(pools)],
         policy.chat,
-        batch_size=batch_size,
-        shapes=[PrefillShape(*shape) for shape in prefill],
+        prefill_shapes=prefill_shapes,
+        decode_shapes=decode_shapes,
         max_new_tokens=max_new_tokens,
         name=name,
     )
@@ -91,10 +100,11 @@ def make_learner(
     ]
     longest = rollout["max_new_tokens"] * max_turns
     rows, slots, actions, pictures = section["shapes"][-1]
-    if slots < rollout["slots"] or actions < longest or pictures < max_turns:
+    needed = rollout["decode"][-1][1]
+    if slots < needed or actions < longest or pictures < max_turns:
         raise UserError(
             f"learner.shapes: the last shape is {(rows, slots, actions, pictures)}; it"
-            f" needs {rollout['slots']} slots (rollout.slots), {longest} sampled tokens"
+            f" needs {needed} slots (rollout.decode), {longest} sampled tokens"
             f" and {max_turns} pictures (environments.max_turns) or more"
         )
     return Learner(

@@ -121,9 +121,8 @@ def fresh_few_words(few_words):
 
 PLAYER = {
     "capacity": 5,
-    "batch_size": 4,
-    "prefill": ((2, 32, 0), (4, 32, 192), (4, 64, 192)),
-    "slots": 192,
+    "prefill": ((2, 32, 0, 3), (4, 32, 192), (4, 64, 192)),
+    "decode": ((2, 96), (4, 192)),
     "max_new_tokens": 6,
 }
 
@@ -148,7 +147,7 @@ def talk():
     """
     from aes_hdc.rollouts.collect import Request
 
-    def run(player, params, dialogues, seed=0):
+    def run(player, params, dialogues, seed=2):
         player.start(params, seed, "test")
         labels = {index: [] for index in dialogues}
         waiting = [*dialogues]

@@ -1,11 +1,10 @@
 """One turn of many conversations in two programs: prefill a message, decode a reply.
 
 Conversations live in a pool of cache rows, [L, R, K, T, d]. A call picks any `b` of
-them, so no finished one holds a batch. New keys are written beside the rows at slots
-that are equal for the whole batch (a scalar `dynamic_update_slice`, never a scatter per
-token) and moved behind each row's own tokens once, at the end of the call: rows have no
-holes. A reply may begin from another row's message, so that conversations which begin
-alike share one prefill.
+them, so no finished one holds a batch. New keys are written beside a copy of the rows,
+at slots that are equal for the whole batch, and put behind each row's own tokens at the
+end of the call, one slice a row: rows have no holes, and nothing is scattered token by
+token. A message that opens several conversations is prefilled once, for all their rows.
 """
 
 import functools
@@ -26,7 +25,8 @@ class Pool(NamedTuple):
     """What is kept of every open conversation.
 
     Attributes:
-        k: [L, R + 1, K, T, d], keys; the last row is a scratch row for padding.
+        k: [L, R + 1, K, T, d], keys; the last row is a scratch row for padding. What
+            stands behind a conversation's own tokens is arbitrary.
         v: like `k`, values.
         hidden: [R + 1, D], final hidden state of the last message.
     """
@@ -43,15 +43,25 @@ class PrefillShape(NamedTuple):
         rows: messages a call.
         width: tokens of the longest message.
         span: tokens of the longest conversation before it; 0 for first messages.
+        copies: conversations that one message may open.
     """
 
     rows: int
     width: int
     span: int
+    copies: int = 1
 
-    def holds(self, length: int, cached: int) -> bool:
-        """Whether a message of `length` tokens behind `cached` others fits."""
-        return length <= self.width and cached <= self.span
+
+class DecodeShape(NamedTuple):
+    """Static sizes of a decode.
+
+    Attributes:
+        rows: replies a call.
+        span: tokens of the longest conversation before the reply.
+    """
+
+    rows: int
+    span: int
 
 
 class Chunk(NamedTuple):
@@ -63,7 +73,8 @@ class Chunk(NamedTuple):
         vision_index: [b, O] int32, row of the flattened vision tokens, -1 for text.
         patches: [b, P, 3 * patch**2] uint8, at most one picture a message.
         grids: [b, 2] int32, patches per side; (0, 0) without a picture.
-        rows: [b] int32, row in the pool; R for padding.
+        rows: [b, copies] int32, rows in the pool, the first for what is read; R for
+            padding.
         cached: [b] int32, tokens of the conversation already in the pool.
         length: [b] int32, tokens of this message; 0 for padding.
     """
@@ -82,15 +93,12 @@ class Prompts(NamedTuple):
     """Where `b` replies begin.
 
     Attributes:
-        source: [b] int32, row in the pool that holds the conversation so far and the
-            hidden state of its last message.
-        rows: [b] int32, row the conversation is kept in from now on; R for padding.
+        rows: [b] int32, row in the pool; R for padding.
         length: [b] int32, tokens so far; 0 for padding.
         next_position: [b] int32, M-RoPE position of the first sampled token.
         keys: [b, 2] uint32, key data of the turn, a function of the conversation alone.
     """
 
-    source: Any
     rows: Any
     length: Any
     next_position: Any
@@ -114,7 +122,13 @@ class Sampled(NamedTuple):
 
 
 def init_pool(model: Qwen3VL, rows: int, slots: int) -> Pool:
-    """Returns an empty pool for `rows` conversations of at most `slots` tokens."""
+    """Returns an empty pool for `rows` conversations.
+
+    Args:
+        model: the shared core.
+        rows: R, conversations.
+        slots: T, tokens of the longest one and of the widest write behind it.
+    """
     text = model.config.text
     shape = (
         text.num_hidden_layers,
@@ -154,13 +168,13 @@ def make_prefill(model: Qwen3VL) -> Callable[..., Pool]:
             order,
             vision,
             chunk.vision_index,
-            _open(pool, chunk.rows, chunk.cached, span, width),
+            _open(pool, chunk.rows[:, 0], chunk.cached, span, width),
             span,
         )
         last = jnp.maximum(chunk.length - 1, 0)[:, None, None]
         hidden = jnp.take_along_axis(hidden, last, axis=1)[:, 0]
-        k, v = _close(pool, cache, chunk.rows, chunk.cached, span)
-        return Pool(k, v, pool.hidden.at[chunk.rows].set(hidden))
+        pool = _close(pool, cache, chunk.rows, chunk.cached, span)
+        return pool._replace(hidden=pool.hidden.at[chunk.rows].set(hidden[:, None]))
 
     return jax.jit(prefill, donate_argnums=1, static_argnames="span")
 
@@ -174,9 +188,10 @@ def make_decode(
     end_ids: tuple[int, ...],
     greedy: bool = False,
 ) -> Callable[[Params, Pool, Prompts], tuple[Pool, Sampled]]:
-    """Returns jitted decode(params, pool, prompts); it donates the pool.
+    """Returns jitted decode(params, pool, prompts, span=...); it donates the pool.
 
-    It ends when every row has. Equal arguments give the same function.
+    It ends when every row has. `span` is static: how many slots of the rows may hold
+    tokens. Equal arguments give the same function.
 
     Args:
         model: the shared core.
@@ -200,9 +215,11 @@ def make_decode(
         chosen = jnp.take_along_axis(logprobs, token[:, None], axis=-1)[:, 0]
         return token.astype(jnp.int32), chosen
 
-    def decode(params: Params, pool: Pool, prompts: Prompts) -> tuple[Pool, Sampled]:
+    def decode(
+        params: Params, pool: Pool, prompts: Prompts, *, span: int
+    ) -> tuple[Pool, Sampled]:
         variables = {"params": params}
-        batch, slots = len(prompts.rows), pool.k.shape[3]
+        batch = len(prompts.rows)
         keys = jax.random.wrap_key_data(prompts.keys)
         ends = jnp.asarray(end_ids, jnp.int32)
 
@@ -223,7 +240,7 @@ def make_decode(
                 None,
                 None,
                 cache,
-                slots + index,
+                span + index,
             )
             index = index + 1
             token, logprob = pick(variables, hidden[:, 0], keys, index)
@@ -235,14 +252,13 @@ def make_decode(
             jnp.zeros(batch, jnp.int32),
             prompts.length > 0,
         )
-        token, logprob = pick(variables, pool.hidden[prompts.source], keys, 0)
+        token, logprob = pick(variables, pool.hidden[prompts.rows], keys, 0)
         first = _append(nothing, 0, token, logprob, ends)
-        cache = _open(pool, prompts.source, prompts.length, slots, max_new_tokens)
+        cache = _open(pool, prompts.rows, prompts.length, span, max_new_tokens)
         _, cache, out = jax.lax.while_loop(unfinished, step, (0, cache, first))
-        k, v = _close(pool, cache, prompts.rows, prompts.length, slots)
-        return Pool(k, v, pool.hidden), out
+        return _close(pool, cache, prompts.rows[:, None], prompts.length, span), out
 
-    return jax.jit(decode, donate_argnums=1)
+    return jax.jit(decode, donate_argnums=1, static_argnames="span")
 
 
 def _append(
@@ -266,28 +282,33 @@ def _append(
 def _open(
     pool: Pool, rows: jax.Array, cached: jax.Array, span: int, extra: int
 ) -> Cache:
-    """Copies `span` slots of rows out of the pool, with `extra` empty ones behind."""
+    """Copies `span` slots of rows out of the pool, and `extra` behind them to fill."""
     places = jnp.arange(span + extra)[None]
-    order = jnp.where(places < cached[:, None], places, -1)
-    widths = ((0, 0), (0, 0), (0, 0), (0, extra), (0, 0))
-    k, v = (jnp.pad(leaf[:, rows, :, :span], widths) for leaf in (pool.k, pool.v))
+    order = jnp.where((places < span) & (places < cached[:, None]), places, -1)
+    k, v = (leaf[:, rows, :, : span + extra] for leaf in (pool.k, pool.v))
     return Cache(k, v, order)
 
 
 def _close(
     pool: Pool, cache: Cache, rows: jax.Array, cached: jax.Array, span: int
-) -> tuple[jax.Array, jax.Array]:
-    """Moves what was written at `span` behind each row's own tokens, into `rows`.
+) -> Pool:
+    """Puts what was written at `span` behind each row's own tokens, in all its copies.
 
     The last sampled token was never fed, so it is not there yet: it opens the next
     message.
     """
-    kept = min(cache.k.shape[3], pool.k.shape[3])
-    place = jnp.arange(kept)[None]
-    source = jnp.where(place < cached[:, None], place, span + place - cached[:, None])
-    source = jnp.clip(source, 0, cache.k.shape[3] - 1)[None, :, None, :, None]
-    k, v = (
-        leaf.at[:, rows, :, :kept].set(jnp.take_along_axis(new, source, axis=3))
-        for leaf, new in zip((pool.k, pool.v), (cache.k, cache.v), strict=True)
-    )
-    return k, v
+    batch, copies = rows.shape
+    new = cache.k[:, :, :, span:], cache.v[:, :, :, span:]
+
+    def put(index: jax.Array, leaves: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        at, copy = index // copies, index % copies
+        start = (0, rows[at, copy], 0, cached[at], 0)
+        return tuple(
+            jax.lax.dynamic_update_slice(
+                leaf, jax.lax.dynamic_slice_in_dim(part, at, 1, axis=1), start
+            )
+            for leaf, part in zip(leaves, new, strict=True)
+        )
+
+    k, v = jax.lax.fori_loop(0, batch * copies, put, (pool.k, pool.v))
+    return pool._replace(k=k, v=v)

@@ -1,36 +1,19 @@
 """A local model as a player: tokens in are tokens out."""
 
-import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from aes_hdc import streams
 from aes_hdc.episode import Conversation
-from aes_hdc.policy.sampling import Chunk, Pool, PrefillShape, Prompts
+from aes_hdc.policy.sampling import DecodeShape, Pool, PrefillShape
+from aes_hdc.rollouts import calls
+from aes_hdc.rollouts.calls import Open
 from aes_hdc.rollouts.chat import Chat
 from aes_hdc.rollouts.collect import Reply, Request
 from aes_hdc.rollouts.record import Record
-
-
-@dataclass(eq=False)
-class _Open:
-    """An episode's record and its place in a pool; row -1 once it has ended."""
-
-    record: Record
-    opening: bytes  # Digest of the first message.
-    pool: int
-    row: int
-    source: int  # The row that holds the tokens so far: its own, or its leader's.
-    cached: int = 0  # Tokens whose keys are in the pool; the rest opens the next chunk.
-
-    @property
-    def unread(self) -> int:
-        """Tokens that wait to be prefilled."""
-        return len(self.record) - self.cached
 
 
 class ModelPlayer:
@@ -55,8 +38,8 @@ class ModelPlayer:
         pools: Sequence[Pool],
         chat: Chat,
         *,
-        shapes: Sequence[PrefillShape],
-        batch_size: int,
+        prefill_shapes: Sequence[PrefillShape],
+        decode_shapes: Sequence[DecodeShape],
         max_new_tokens: int,
         name: str = "model",
     ) -> None:
@@ -67,22 +50,25 @@ class ModelPlayer:
             decode: made by `policy.sampling.make_decode`.
             pools: of one shape, made by `policy.sampling.init_pool`.
             chat: text and frames to tokens and patches.
-            shapes: of prefills, from small to large.
-            batch_size: replies a decode.
+            prefill_shapes: from small to large.
+            decode_shapes: from small to large; the last one's span is the length of
+                the longest conversation.
             max_new_tokens: as given to `make_decode`.
             name: of the policy.
         """
         self.name = name
-        self._rows, self._slots = pools[0].k.shape[1] - 1, pools[0].k.shape[3]
+        self._rows = pools[0].k.shape[1] - 1
         self.capacity = self._rows * len(pools)
         self.num_tokens = 0
         self._prefill, self._decode = prefill, decode
         self._pools, self._chat = [*pools], chat
-        self._shapes, self._batch_size = tuple(shapes), batch_size
+        self._prefill_shapes = tuple(prefill_shapes)
+        self._decode_shapes = tuple(decode_shapes)
         self._max_new_tokens = max_new_tokens
         self._params: Any = None
-        self._stream: tuple[Any, ...] = ()
-        self._episodes: dict[int, _Open] = {}
+        self._seed = 0
+        self._names: tuple[streams.Name, ...] = ()
+        self._episodes: dict[int, Open] = {}
         self._free: list[list[int]] = []  # Rows, by pool.
 
     def start(self, params: Any, seed: int, *names: streams.Name) -> None:
@@ -94,7 +80,7 @@ class ModelPlayer:
             *names: what the stream is for. The samples of episode i are a function of
                 (seed, names, i), whatever is played beside it.
         """
-        self._params, self._stream = params, (seed, *names)
+        self._params, self._seed, self._names = params, seed, names
         self._episodes = {}
         self._free = [[*range(self._rows)][::-1] for _ in self._pools]
 
@@ -105,20 +91,21 @@ class ModelPlayer:
     def act(self, requests: Sequence[Request]) -> Mapping[int, Reply]:
         """Answers every request."""
         self._release({request.index for request in requests})
-        rounds: list[list[tuple[Request, _Open]]] = [[] for _ in self._pools]
+        rounds: list[list[Open]] = [[] for _ in self._pools]
         replies: dict[int, Reply] = {}
         homes: dict[bytes, int] = {}  # Pools, by first message.
         for request in requests:
             opened = self._read(request, homes)
-            room = self._slots - len(opened.record)
-            if self._shape(opened) is None or room < self._max_new_tokens:
+            room = self._decode_shapes[-1].span - len(opened.record)
+            fits = calls.fitting(self._prefill_shapes, opened) is not None
+            if not fits or room < self._max_new_tokens:
                 opened.record.unread()
                 replies[request.index] = Reply("", "overflow")
             else:
-                rounds[opened.pool].append((request, opened))
+                rounds[opened.pool].append(opened)
         with ThreadPoolExecutor(len(rounds)) as threads:
             for found, tokens in threads.map(self._round, range(len(rounds)), rounds):
-                replies |= found
+                replies |= {opened.index: reply for opened, reply in found}
                 self.num_tokens += tokens
         return replies
 
@@ -129,7 +116,7 @@ class ModelPlayer:
                 self._free[opened.pool].append(opened.row)
                 opened.row = -1
 
-    def _read(self, request: Request, homes: dict[bytes, int]) -> _Open:
+    def _read(self, request: Request, homes: dict[bytes, int]) -> Open:
         """Appends the request's message to its record, once a turn.
 
         Args:
@@ -144,141 +131,50 @@ class ModelPlayer:
             return opened
         record = Record()
         record.read(request.observation, self._chat)
-        opening = _digest(record)
+        opening = calls.digest(record)
         pool = homes.get(opening, -1)
         if pool < 0 or not self._free[pool]:
             pool = max(range(len(self._pools)), key=lambda p: len(self._free[p]))
             homes[opening] = pool
         row = self._free[pool].pop()
-        opened = self._episodes[request.index] = _Open(record, opening, pool, row, row)
+        opened = Open(request.index, record, opening, pool, row)
+        self._episodes[request.index] = opened
         return opened
 
-    def _shape(self, opened: _Open) -> PrefillShape | None:
-        """The smallest compiled shape that holds what is unread."""
-        fitting = (s for s in self._shapes if s.holds(opened.unread, opened.cached))
-        return next(fitting, None)
-
     def _round(
-        self, pool: int, waiting: Sequence[tuple[Request, _Open]]
-    ) -> tuple[dict[int, Reply], int]:
-        """Answers all requests of one pool; returns replies and number of tokens."""
-        replies, num_tokens = {}, 0
-        for shape, chosen in self._calls(_leaders([o for _, o in waiting])):
-            self._pools[pool] = self._prefill(
-                self._params,
-                self._pools[pool],
-                self._chunk(chosen, shape),
-                span=shape.span,
+        self, pool: int, waiting: Sequence[Open]
+    ) -> tuple[list[tuple[Open, Reply]], int]:
+        """Answers all conversations of one pool; returns replies and token count."""
+        replies, num_tokens = [], 0
+        for shape, messages in calls.deal_messages(waiting, self._prefill_shapes):
+            chunk = calls.make_chunk(
+                messages,
+                shape,
+                patch_shape=self._chat.patch_shape,
+                scratch=self._rows,
             )
-            num_tokens += sum(opened.unread for opened in chosen)
-        for start in range(0, len(waiting), self._batch_size):
-            batch = waiting[start : start + self._batch_size]
+            self._pools[pool] = self._prefill(
+                self._params, self._pools[pool], chunk, span=shape.span
+            )
+            num_tokens += int(chunk.length.sum())
+        for reply_shape, chosen in calls.deal_replies(waiting, self._decode_shapes):
+            prompts = calls.make_prompts(
+                chosen,
+                reply_shape,
+                scratch=self._rows,
+                seed=self._seed,
+                names=self._names,
+            )
             self._pools[pool], sampled = self._decode(
-                self._params, self._pools[pool], self._prompts(batch)
+                self._params, self._pools[pool], prompts, span=reply_shape.span
             )
             ids, logprobs, lengths, is_cut = (np.asarray(leaf) for leaf in sampled)
-            for place, (request, opened) in enumerate(batch):
+            for place, opened in enumerate(chosen):
                 count = int(lengths[place])
                 opened.cached = len(opened.record) + count - 1
-                opened.source = opened.row
                 reply = ids[place, :count].tolist()
                 opened.record.reply(reply, logprobs[place, :count].tolist())
                 label = "length" if is_cut[place] else "running"
-                replies[request.index] = Reply(self._chat.decode(reply), label)
+                replies.append((opened, Reply(self._chat.decode(reply), label)))
             num_tokens += int(lengths.sum())
         return replies, num_tokens
-
-    def _calls(
-        self, opened: Sequence[_Open]
-    ) -> Iterator[tuple[PrefillShape, list[_Open]]]:
-        """Deals unread messages out to calls, filled up from smaller shapes."""
-        buckets: dict[PrefillShape, list[_Open]] = {s: [] for s in self._shapes}
-        for one in opened:
-            shape = self._shape(one)
-            assert shape is not None
-            buckets[shape].append(one)
-        for shape in reversed(self._shapes):
-            bucket = buckets.pop(shape)
-            while bucket:
-                chosen, bucket = bucket[: shape.rows], bucket[shape.rows :]
-                for smaller in buckets.values():
-                    fitting = [o for o in smaller if shape.holds(o.unread, o.cached)]
-                    for one in fitting[: shape.rows - len(chosen)]:
-                        smaller.remove(one)
-                        chosen.append(one)
-                yield shape, chosen
-
-    def _chunk(self, chosen: Sequence[_Open], shape: PrefillShape) -> Chunk:
-        """Pads the unread tokens of the chosen conversations to one array each."""
-        batch, width = shape.rows, shape.width
-        patch_shape = self._chat.patch_shape
-        chunk = Chunk(
-            ids=np.zeros((batch, width), np.int32),
-            positions=np.zeros((3, batch, width), np.int32),
-            vision_index=np.full((batch, width), -1, np.int32),
-            patches=np.zeros((batch, *patch_shape), np.uint8),
-            grids=np.zeros((batch, 2), np.int32),
-            rows=np.full(batch, self._rows, np.int32),
-            cached=np.zeros(batch, np.int32),
-            length=np.zeros(batch, np.int32),
-        )
-        for row, opened in enumerate(chosen):
-            record, cached, count = opened.record, opened.cached, opened.unread
-            chunk.ids[row, :count] = record.ids[cached:]
-            # The message's positions, and before them those of the reply it follows.
-            recent = np.concatenate(record.positions[-2:], axis=1)
-            chunk.positions[:, row, :count] = recent[:, -count:]
-            is_shown = np.asarray(record.image[cached:]) >= 0
-            place = row * (patch_shape[0] // 4) + np.asarray(
-                record.image_token[cached:]
-            )
-            chunk.vision_index[row, :count] = np.where(is_shown, place, -1)
-            if is_shown.any():
-                chunk.patches[row], chunk.grids[row] = record.pictures[-1]
-            chunk.rows[row], chunk.cached[row] = opened.row, cached
-            chunk.length[row] = count
-        return chunk
-
-    def _prompts(self, batch: Sequence[tuple[Request, _Open]]) -> Prompts:
-        """Says where the replies of a batch begin."""
-        size = self._batch_size
-        prompts = Prompts(
-            source=np.full(size, self._rows, np.int32),
-            rows=np.full(size, self._rows, np.int32),
-            length=np.zeros(size, np.int32),
-            next_position=np.zeros(size, np.int32),
-            keys=np.zeros((size, 2), np.uint32),
-        )
-        for place, (request, opened) in enumerate(batch):
-            prompts.source[place], prompts.rows[place] = opened.source, opened.row
-            prompts.length[place] = len(opened.record)
-            prompts.next_position[place] = opened.record.next_position
-            prompts.keys[place] = streams.key_data(
-                *self._stream, request.index, request.turn
-            )
-        return prompts
-
-
-def _digest(record: Record) -> bytes:
-    """A digest of the tokens and pictures of a record."""
-    digest = hashlib.sha256(np.asarray(record.ids, np.int32).tobytes())
-    for patches, grid in record.pictures:
-        digest.update(grid.tobytes())
-        digest.update(patches.tobytes())
-    return digest.digest()
-
-
-def _leaders(opened: Sequence[_Open]) -> list[_Open]:
-    """Those to be prefilled: of episodes that open alike, the first for all.
-
-    The others will read its row, and keep their own from the first reply on.
-    """
-    leaders: dict[bytes, _Open] = {}
-    chosen = []
-    for one in opened:
-        leader = leaders.setdefault(one.opening, one) if not one.cached else one
-        if leader is one:
-            chosen.append(one)
-        else:
-            one.source = leader.row
-    return chosen

@@ -43,9 +43,8 @@ def test_greedy_replies_equal_those_of_transformers():
     player = make_player(
         policy,
         capacity=32,
-        batch_size=16,
         prefill=((16, 192, 0),),
-        slots=256,
+        decode=((16, 256),),
         max_new_tokens=8,
         greedy=True,
     )
