@@ -134,8 +134,8 @@ def tiny_model_config() -> mlc.ConfigDict:
         "shapes": (  # rows, slots, sampled tokens a row, pictures in all
             (8, 64, 8, 8),
             (8, 128, 32, 24),
-            (8, 256, 40, 40),
-            (8, 576, 40, 40),
+            (4, 256, 40, 20),
+            (2, 576, 40, 10),
         ),
     }
     config.learner.loss = {"kind": "policy", "clip_low": 0.2, "clip_high": 0.28}

@@ -23,6 +23,7 @@ from aes_hdc.learner.step import (
     make_accumulate,
     make_apply,
     make_gradient,
+    make_init,
     make_score,
 )
 from aes_hdc.models.qwen3_vl.model import Qwen3VL
@@ -114,8 +115,7 @@ class Learner:
         params = self.policy.params
         if self.settings.kl_coef:  # The first step donates what the state holds.
             params = jax.jit(lambda tree: jax.tree.map(jnp.copy, tree))(params)
-        init = jax.jit(self.optimizer.init)
-        self.state = TrainState(params, init(params))
+        self.state = TrainState(params, make_init(self.optimizer)(params))
 
     def gradient(
         self,

@@ -1,11 +1,13 @@
 """The optimizer as one optax chain made from config values."""
 
+import functools
 from typing import Any
 
 import jax
 import optax
 
 
+@functools.cache
 def make_optimizer(
     *,
     learning_rate: float,
@@ -17,6 +19,8 @@ def make_optimizer(
     max_grad_norm: float = 1.0,
 ) -> optax.GradientTransformation:
     """Returns AdamW behind a global-norm clip, with linear warm-up and cosine decay.
+
+    Equal arguments give the same chain, so stages share what was compiled for it.
 
     Args:
         learning_rate: the peak, > 0.

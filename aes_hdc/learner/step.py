@@ -68,6 +68,12 @@ def make_accumulate() -> Callable[[Params, Params], Params]:
 
 
 @functools.cache
+def make_init(optimizer: optax.GradientTransformation) -> Callable[[Params], Any]:
+    """Returns jitted init(params) -> optimizer state."""
+    return jax.jit(optimizer.init)
+
+
+@functools.cache
 def make_apply(
     optimizer: optax.GradientTransformation,
 ) -> Callable[[TrainState, Params, Any], tuple[TrainState, jax.Array, jax.Array]]:
