@@ -129,6 +129,8 @@ def tiny_model_config() -> mlc.ConfigDict:
         "workers": 2,  # Micro-batches side by side: one core each.
         "aggregation": "constant",
         "std": "none",
+        "leave_one_out": False,
+        "mask_cut": False,
         "checkpoint_every": 10,
         "example_every": 20,
         "shapes": (  # rows, slots, sampled tokens a row, pictures in all
@@ -138,8 +140,17 @@ def tiny_model_config() -> mlc.ConfigDict:
             (2, 576, 40, 10),
         ),
     }
-    config.learner.loss = {"kind": "policy", "clip_low": 0.2, "clip_high": 0.28}
-    config.learner.loss.update({"kl": "k3", "kl_coef": 0.0, "entropy_coef": 0.0})
+    config.learner.loss = {
+        "kind": "policy",
+        "ratio": "token",
+        "clip_low": 0.2,
+        "clip_high": 0.28,
+        "dual_clip": 3.0,
+        "importance_cap": 0.0,
+        "kl": "k3",
+        "kl_coef": 0.0,
+        "entropy_coef": 0.0,
+    }
     config.learner.optimizer = {
         "learning_rate": 3e-4,
         "warmup_steps": 3,

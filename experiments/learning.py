@@ -1,5 +1,6 @@
 """One update: advantages, micro-batches, accumulated gradients, one optimizer step."""
 
+import dataclasses
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -64,10 +65,13 @@ class Group:
     Attributes:
         conversations: of the valid members.
         rewards: their returns, [n] float64.
+        is_cut: whether each ended because a reply or the context was full, [n] bool;
+            None for none of them.
     """
 
     conversations: Sequence[Conversation]
     rewards: np.ndarray
+    is_cut: np.ndarray | None = None
 
 
 @dataclass
@@ -81,9 +85,12 @@ class Learner:
         shapes: of micro-batches, from small to large.
         aggregation: "constant" divides the summed loss by rows * `row_tokens` (Dr.
             GRPO: no row weighs more for being short), "token" by the number of action
-            tokens.
+            tokens, "sequence" each row's by its own, then by rows.
         row_tokens: action tokens of the longest possible row.
         std: what group-relative advantages are divided by.
+        leave_one_out: whether a member stays out of its own baseline.
+        mask_cut: whether members that were cut off stay out of the loss; they count in
+            their group's mean all the same (DAPO's overlong filtering).
         num_minibatches: optimizer steps an update.
         workers: micro-batches computed at a time; above 1 for small models on a CPU.
         dump_folder: where a batch is written whose gradient is not finite.
@@ -95,9 +102,11 @@ class Learner:
     optimizer: optax.GradientTransformation
     settings: LossSettings
     shapes: Sequence[Shape]
-    aggregation: Literal["constant", "token"]
+    aggregation: Literal["constant", "token", "sequence"]
     row_tokens: int
     std: Literal["none", "group", "batch"] = "none"
+    leave_one_out: bool = False
+    mask_cut: bool = False
     num_minibatches: int = 1
     workers: int = 1
     dump_folder: Path | None = None
@@ -106,8 +115,11 @@ class Learner:
 
     def __post_init__(self) -> None:
         """Builds the programs; nothing compiles before its first call."""
+        settings = dataclasses.replace(
+            self.settings, by_row=self.aggregation == "sequence"
+        )
         self._gradient = make_gradient(
-            self.policy.model, self.policy.distribution, self.settings
+            self.policy.model, self.policy.distribution, settings
         )
         self._accumulate = make_accumulate()
         self._apply = make_apply(self.optimizer)
@@ -132,12 +144,28 @@ class Learner:
             Gradients of the summed loss (None where no row has a token) and metric
             sums.
         """
+        return self._total(self._batches(conversations, advantages))
+
+    def _batches(
+        self,
+        conversations: Sequence[Conversation],
+        advantages: Sequence[np.ndarray | float],
+    ) -> Iterator[Batch]:
+        """Packs rows that have a token and scores them where the loss asks for it."""
         kept = [i for i, c in enumerate(conversations) if (c.turn >= 0).any()]
-        batches = micro_batches(
+        for batch in micro_batches(
             [conversations[i] for i in kept], [advantages[i] for i in kept], self.shapes
-        )
-        if self.settings.kl_coef:
-            batches = map(self._referenced, batches)
+        ):
+            if self.settings.kl_coef:
+                reference = self._score(self.policy.params, batch.tokens)
+                batch = batch._replace(reference_logprobs=reference)
+            if self.settings.importance_cap:
+                old = self._score(self.state.params, batch.tokens)
+                batch = batch._replace(old_logprobs=old)
+            yield batch
+
+    def _total(self, batches: Iterable[Batch]) -> tuple[Any, Metrics]:
+        """Adds up the gradients and metrics of micro-batches."""
         total: Any = None
         sums: Metrics = {}
         for grads, part in self._each(batches):
@@ -147,11 +175,6 @@ class Learner:
                 is_max = name.endswith("_max")
                 sums[name] = max(before, value) if is_max else before + value
         return total, sums
-
-    def _referenced(self, batch: Batch) -> Batch:
-        """Fills in the log-probabilities of the policy that training began with."""
-        logprobs = self._score(self.policy.params, batch.tokens)
-        return batch._replace(reference_logprobs=logprobs)
 
     def _each(self, batches: Iterable[Batch]) -> Iterator[tuple[Any, Sums]]:
         """Yields the gradient of each micro-batch, in order.
@@ -180,7 +203,7 @@ class Learner:
         """What the summed loss is divided by."""
         if self.aggregation == "token":
             return max(sums["tokens"], 1.0)
-        return float(rows * self.row_tokens)
+        return float(rows * (self.row_tokens if self.aggregation == "constant" else 1))
 
     def update(self, groups: Sequence[Group]) -> Metrics:
         """Makes one GRPO update of the informative groups, dropping the degenerate.
@@ -195,14 +218,25 @@ class Learner:
             "degenerate_fraction": 1 - len(informative) / max(len(groups), 1),
             "skipped_updates": 0.0,
         }
+        rewards = [group.rewards for group in informative]
+        advantages = group_relative(
+            rewards, std=self.std, leave_one_out=self.leave_one_out
+        )
         parts = np.array_split(np.arange(len(informative)), self.num_minibatches)
-        advantages = group_relative([g.rewards for g in informative], std=self.std)
-        for number, part in enumerate(parts):
+        minibatches = []
+        for part in parts:
             rows, credit = [], []
             for index in part:
-                rows += informative[index].conversations
-                credit += advantages[index].tolist()
-            found = self._minibatch(rows, credit, is_first=number == 0)
+                group = informative[index]
+                kept = [*range(len(group.rewards))]
+                if self.mask_cut and group.is_cut is not None:
+                    kept = np.flatnonzero(~group.is_cut).tolist()
+                rows += [group.conversations[i] for i in kept]
+                credit += advantages[index][kept].tolist()
+            # Scored before the first step, by the policy that played.
+            minibatches.append((rows, credit, [*self._batches(rows, credit)]))
+        for number, (rows, credit, batches) in enumerate(minibatches):
+            found = self._minibatch(rows, credit, batches, is_first=number == 0)
             found["skipped_updates"] = metrics["skipped_updates"] + found.get(
                 "skipped_updates", 0.0
             )
@@ -213,19 +247,19 @@ class Learner:
         self, conversations: Sequence[Conversation], weights: Sequence[float]
     ) -> Metrics:
         """Makes one step toward the replies of demonstrations, each with its weight."""
-        return self._minibatch(conversations, weights, is_first=False)
+        batches = self._batches(conversations, weights)
+        return self._minibatch(conversations, weights, batches, is_first=False)
 
     def _minibatch(
         self,
         rows: Sequence[Conversation],
         credit: Sequence[np.ndarray | float],
+        batches: Iterable[Batch],
         *,
         is_first: bool,
     ) -> Metrics:
-        """One optimizer step."""
-        if not rows:
-            return {}
-        grads, sums = self.gradient(rows, credit)
+        """One optimizer step on the batches that the rows were packed into."""
+        grads, sums = self._total(batches)
         if grads is None:
             return {}
         divisor = self._divisor(len(rows), sums)

@@ -115,6 +115,8 @@ def make_learner(
         aggregation=section["aggregation"],
         row_tokens=longest,
         std=section["std"],
+        leave_one_out=section["leave_one_out"],
+        mask_cut=section["mask_cut"],
         num_minibatches=section["num_minibatches"],
         workers=section["workers"],
         dump_folder=folder,

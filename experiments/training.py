@@ -20,6 +20,8 @@ from experiments.examples import write_examples
 from experiments.learning import Group, Learner
 from experiments.progress import Progress
 
+CUT = ("length", "overflow")  # Labels of episodes that ended for want of room.
+
 
 @dataclass
 class Trainer:
@@ -128,11 +130,13 @@ class Trainer:
         played = time.monotonic()
         groups = []
         for first in range(0, len(members), self.group_size):
-            rows = range(first, first + self.group_size)
-            valid = [i for i in rows if episodes[i].label != "env_error"]
+            members_of = range(first, first + self.group_size)
+            valid = [i for i in members_of if episodes[i].label != "env_error"]
             self._record(episodes, valid)
             rewards = np.array([episodes[i].reward for i in valid])
-            groups.append(Group([self.player.conversation(i) for i in valid], rewards))
+            is_cut = np.array([episodes[i].label in CUT for i in valid])
+            rows = [self.player.conversation(i) for i in valid]
+            groups.append(Group(rows, rewards, is_cut))
         metrics: dict[str, Any] = dict(self.learner.update(groups))
         with storage.JsonLog(self.folder / "curriculum.jsonl") as log:
             for decision in self.curriculum.end_update(step + 1):

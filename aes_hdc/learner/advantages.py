@@ -22,6 +22,7 @@ def group_relative(
     groups: Sequence[np.ndarray],
     *,
     std: Literal["none", "group", "batch"] = "none",
+    leave_one_out: bool = False,
 ) -> list[np.ndarray]:
     """Computes GRPO's advantages, A = R - mean(R) of the group, [1].
 
@@ -30,11 +31,16 @@ def group_relative(
     instances. Groups with equal rewards get exactly 0: in float32 eight rewards of 0.1
     have a "standard deviation" of 7.5e-9, and dividing by it makes -0.43 of nothing.
 
+    With `leave_one_out` the mean is that of the other members, which multiplies A by
+    n / (n - 1) and leaves no bias [3].
+
     [1] Shao et al., DeepSeekMath, 2024. [2] Liu et al., Understanding R1-Zero, 2025.
+    [3] Kool et al., Buy 4 REINFORCE samples, get a baseline for free, 2019.
 
     Args:
         groups: rewards of each group's valid members, each [n], finite.
         std: what the advantages are divided by.
+        leave_one_out: whether a member's own reward stays out of its baseline.
 
     Returns:
         Advantages in the shapes of `groups`, float64.
@@ -54,5 +60,7 @@ def group_relative(
             continue
         scale = {"none": 1.0, "group": group.std(), "batch": batch_std}[std]
         divisor = 1.0 if std == "none" else scale + STD_EPSILON
+        if leave_one_out:
+            divisor *= (len(group) - 1) / len(group)
         advantages.append((group - group.mean()) / divisor)
     return advantages

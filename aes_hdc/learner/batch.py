@@ -114,4 +114,5 @@ def _pack(
     tokens = Tokens(
         ids, positions, order, vision_index, patches, grids, action_slots, values[0]
     )
-    return Batch(tokens, values[1], values[2], np.zeros_like(values[2]))
+    _, credits, behavior = values
+    return Batch(tokens, credits, behavior, behavior, np.zeros_like(behavior))

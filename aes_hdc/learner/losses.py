@@ -19,7 +19,9 @@ class Batch(NamedTuple):
     Attributes:
         tokens: the conversations; `loss_mask` 1 where the loss looks.
         advantages: [B, N] float32, of the action slots.
-        behavior_logprobs: [B, N] float32, nats, of the policy that played.
+        behavior_logprobs: [B, N] float32, nats, as the sampler stored them.
+        old_logprobs: [B, N] float32, nats, of the policy that played as the learner
+            computes them; the stored ones where `importance_cap` is 0.
         reference_logprobs: [B, N] float32, nats, of the frozen policy; read only where
             the KL coefficient is not 0.
     """
@@ -27,6 +29,7 @@ class Batch(NamedTuple):
     tokens: Tokens
     advantages: Any
     behavior_logprobs: Any
+    old_logprobs: Any
     reference_logprobs: Any
 
 
@@ -37,19 +40,28 @@ class LossSettings:
     Attributes:
         kind: "policy" is the clipped loss, "imitation" the negative
             log-likelihood, weighted by the advantages.
+        ratio: "token" has one ratio a token, "sequence" the geometric mean over the
+            row, GSPO's.
+        by_row: divides each row's loss by its number of tokens, so that the mean over
+            rows is the mean of their means.
         clip_low: the ratio is clipped below at 1 - clip_low.
         clip_high: the ratio is clipped above at 1 + clip_high.
         dual_clip: for negative advantages the loss is at most dual_clip * |A|; 0 is
             off.
+        importance_cap: the loss of a token is weighted by min(old / behavior, cap),
+            which corrects a sampler that rounds otherwise than the learner; 0 is off.
         kl: estimator of the KL to the reference, "k2" or "k3".
         kl_coef: its weight.
         entropy_coef: weight of the entropy bonus.
     """
 
     kind: Literal["policy", "imitation"] = "policy"
+    ratio: Literal["token", "sequence"] = "token"
+    by_row: bool = False
     clip_low: float = 0.2
     clip_high: float = 0.28
     dual_clip: float = 3.0
+    importance_cap: float = 0.0
     kl: Literal["k2", "k3"] = "k3"
     kl_coef: float = 0.0
     entropy_coef: float = 0.0
@@ -84,6 +96,48 @@ def clipped_terms(
         is_clipped |= (advantages < 0) & (terms > limit)
         terms = jnp.where(advantages < 0, jnp.minimum(terms, limit), terms)
     return terms, is_clipped
+
+
+def sequence_log_ratio(
+    logprobs: jax.Array, old_logprobs: jax.Array, mask: jax.Array
+) -> jax.Array:
+    """Computes the log-ratio of a whole row, the same for each of its tokens.
+
+    GSPO, Zheng et al., 2025: log s = mean over the row's tokens of l - l_old. Its value
+    is log s everywhere; its gradient is that of the token's own l, so that the sum over
+    a row is the gradient of log s times the number of tokens ("GSPO-token").
+
+    Args:
+        logprobs: [B, N] float32, nats.
+        old_logprobs: [B, N] float32, nats.
+        mask: [B, N] float32, 1 at the row's tokens.
+
+    Returns:
+        [B, N] float32.
+    """
+    count = jnp.maximum(mask.sum(axis=1, keepdims=True), 1.0)
+    mean = ((logprobs - old_logprobs) * mask).sum(axis=1, keepdims=True) / count
+    return jax.lax.stop_gradient(mean - logprobs) + logprobs
+
+
+def importance_weights(
+    old_logprobs: jax.Array, behavior_logprobs: jax.Array, cap: float
+) -> jax.Array:
+    """Computes the truncated importance weight min(old / behavior, cap) per token.
+
+    Espeholt et al., 2018, for the gap between a sampler and its learner: Yao et al.,
+    "Your efficient RL framework secretly brings you off-policy RL training", 2025.
+
+    Args:
+        old_logprobs: [...] float32, nats, as the learner computes them.
+        behavior_logprobs: [...] float32, nats, as the sampler stored them.
+        cap: C, > 0.
+
+    Returns:
+        [...] float32 in [0, cap].
+    """
+    gap = jnp.clip(old_logprobs - behavior_logprobs, -MAX_LOG_RATIO, MAX_LOG_RATIO)
+    return jnp.minimum(jnp.exp(gap), cap)
 
 
 def kl_terms(
@@ -121,21 +175,34 @@ def loss_sums(
         The summed loss, and sums (`*_max`: maxima) of metrics over the same tokens.
     """
     mask = batch.tokens.loss_mask
-    log_ratio = logprobs - batch.behavior_logprobs
+    gap = jnp.abs(logprobs - batch.behavior_logprobs) * mask
     sums = {
         "tokens": mask.sum(),
         "entropy": (entropy * mask).sum(),
-        "logprob_gap": (jnp.abs(log_ratio) * mask).sum(),
-        "logprob_gap_max": jnp.max(jnp.abs(log_ratio) * mask),
+        "logprob_gap": gap.sum(),
+        "logprob_gap_max": gap.max(),
     }
+    weights = mask
+    if settings.by_row:
+        weights = mask / jnp.maximum(mask.sum(axis=1, keepdims=True), 1.0)
     if settings.kind == "imitation":
-        loss = -(batch.advantages * logprobs * mask).sum()
+        loss = -(batch.advantages * logprobs * weights).sum()
         return loss, sums | {"loss": loss}
+    if settings.ratio == "sequence":
+        log_ratio = sequence_log_ratio(logprobs, batch.old_logprobs, mask)
+    else:
+        log_ratio = logprobs - batch.old_logprobs
     terms, is_clipped = clipped_terms(log_ratio, batch.advantages, settings)
     sums["clip_fraction"] = (is_clipped * mask).sum()
+    if settings.importance_cap:
+        correction = importance_weights(
+            batch.old_logprobs, batch.behavior_logprobs, settings.importance_cap
+        )
+        sums["importance"] = (correction * mask).sum()
+        terms = terms * correction
     if settings.kl_coef:
         kl = kl_terms(logprobs, batch.reference_logprobs, settings.kl)
         sums["kl"] = (kl * mask).sum()
         terms = terms + settings.kl_coef * kl
-    loss = ((terms - settings.entropy_coef * entropy) * mask).sum()
+    loss = ((terms - settings.entropy_coef * entropy) * weights).sum()
     return loss, sums | {"loss": loss}

@@ -91,3 +91,9 @@ def test_a_reward_that_is_no_number_is_refused(bad):
 def test_a_reward_of_higher_rank_is_refused():
     with pytest.raises(ValueError, match="vector"):
         group_relative([np.zeros((2, 1))])
+
+
+def test_leave_one_out_by_hand():
+    # The others' mean: 0, 1/2, 1/2.
+    (found,) = group_relative([np.array([1.0, 0.0, 0.0])], leave_one_out=True)
+    np.testing.assert_allclose(found, [1.0, -0.5, -0.5])

@@ -9,8 +9,10 @@ from aes_hdc.learner.losses import (
     Batch,
     LossSettings,
     clipped_terms,
+    importance_weights,
     kl_terms,
     loss_sums,
+    sequence_log_ratio,
 )
 from aes_hdc.policy.logprobs import Tokens
 
@@ -89,7 +91,8 @@ def make_batch(seed=0, rows=3, actions=5):
     )
     advantages = rng.normal(size=shape).astype(np.float32)
     entropy = rng.uniform(0, 3, shape).astype(np.float32)
-    return logprobs, entropy, Batch(tokens, advantages, behavior, reference)
+    old = behavior + rng.normal(0, 0.3, shape).astype(np.float32)
+    return logprobs, entropy, Batch(tokens, advantages, behavior, old, reference)
 
 
 def loop(logprobs, entropy, batch, settings):
@@ -98,12 +101,18 @@ def loop(logprobs, entropy, batch, settings):
     for index in np.ndindex(logprobs.shape):
         if not batch.tokens.loss_mask[index]:
             continue
-        new, old = float(logprobs[index]), float(batch.behavior_logprobs[index])
+        new, old = float(logprobs[index]), float(batch.old_logprobs[index])
         advantage = float(batch.advantages[index])
+        row = np.flatnonzero(batch.tokens.loss_mask[index[0]])
+        share = 1 / len(row) if settings.by_row else 1.0
         if settings.kind == "imitation":
-            total -= advantage * new
+            total -= advantage * new * share
             continue
-        ratio = np.exp(np.clip(new - old, -20, 20))
+        log_ratio = new - old
+        if settings.ratio == "sequence":
+            differences = logprobs[index[0]] - batch.old_logprobs[index[0]]
+            log_ratio = float(differences[row].astype(np.float64).mean())
+        ratio = np.exp(np.clip(log_ratio, -20, 20))
         bounded = min(max(ratio, 1 - settings.clip_low), 1 + settings.clip_high)
         term = max(-ratio * advantage, -bounded * advantage)
         is_clipped = -bounded * advantage > -ratio * advantage
@@ -111,12 +120,15 @@ def loop(logprobs, entropy, batch, settings):
             is_clipped |= term > -settings.dual_clip * advantage
             term = min(term, -settings.dual_clip * advantage)
         clips += is_clipped
+        if settings.importance_cap:
+            behavior = float(batch.behavior_logprobs[index])
+            term *= min(np.exp(old - behavior), settings.importance_cap)
         if settings.kl_coef:
             delta = np.clip(float(batch.reference_logprobs[index]) - new, -10, 10)
             kl = delta**2 / 2 if settings.kl == "k2" else np.exp(delta) - delta - 1
             kl_sum += kl
             term += settings.kl_coef * kl
-        total += term - settings.entropy_coef * float(entropy[index])
+        total += share * (term - settings.entropy_coef * float(entropy[index]))
     return total, clips, kl_sum
 
 
@@ -129,8 +141,23 @@ def loop(logprobs, entropy, batch, settings):
         LossSettings(kl="k2", kl_coef=0.7),
         LossSettings(kl="k3", kl_coef=0.7, entropy_coef=0.1),
         LossSettings(kind="imitation"),
+        LossSettings(ratio="sequence"),
+        LossSettings(by_row=True, entropy_coef=0.1),
+        LossSettings(kind="imitation", by_row=True),
+        LossSettings(importance_cap=1.1, kl_coef=0.2),
     ],
-    ids=["default", "no-dual", "entropy", "k2", "k3", "imitation"],
+    ids=[
+        "default",
+        "no-dual",
+        "entropy",
+        "k2",
+        "k3",
+        "imitation",
+        "sequence",
+        "by-row",
+        "imitation-by-row",
+        "importance",
+    ],
 )
 @pytest.mark.parametrize("seed", range(3))
 def test_sums_equal_a_loop_over_tokens(settings, seed):
@@ -158,7 +185,7 @@ def test_log_ratios_up_to_fifty_stay_finite(log_ratio, advantage, kl):
     settings = LossSettings(kl=kl, kl_coef=0.1, dual_clip=0.0)
     tokens = Tokens(*[None] * 7, loss_mask=np.ones((1, 1), np.float32))
     full = np.full((1, 1), 1.0, np.float32)
-    batch = Batch(tokens, advantage * full, -60 * full, -60 * full)
+    batch = Batch(tokens, advantage * full, *[-60 * full] * 3)
 
     def loss(logprobs):
         return loss_sums(logprobs, jnp.zeros((1, 1)), batch, settings)[0]
@@ -190,7 +217,7 @@ def test_masked_tokens_have_exactly_no_gradient():
 
 def test_gradient_at_ratio_one_is_minus_the_advantage():
     logprobs, entropy, batch = make_batch()
-    batch = batch._replace(behavior_logprobs=logprobs)
+    batch = batch._replace(old_logprobs=logprobs)
     slope = jax.grad(lambda x: loss_sums(x, entropy, batch, DEFAULT)[0])(
         jnp.asarray(logprobs)
     )
@@ -201,6 +228,42 @@ def test_gradient_at_ratio_one_is_minus_the_advantage():
 def test_reward_of_seven_tenths_arrives_as_seven_tenths():
     tokens = Tokens(*[None] * 7, loss_mask=np.ones((1, 1), np.float32))
     value = np.full((1, 1), 0.7, np.float32)
-    batch = Batch(tokens, value, np.zeros_like(value), np.zeros_like(value))
+    batch = Batch(tokens, value, *[np.zeros_like(value)] * 3)
     loss, _ = loss_sums(jnp.zeros((1, 1)), jnp.zeros((1, 1)), batch, DEFAULT)
     assert float(loss) == -np.float32(0.7)
+
+
+def test_sequence_ratio_by_hand():
+    # Differences .3, -.1 and, masked, 9: their mean is .1 in both places.
+    new = jnp.array([[-1.0, -2.0, -3.0]])
+    old = jnp.array([[-1.3, -1.9, -12.0]])
+    mask = jnp.array([[1.0, 1.0, 0.0]])
+
+    def total(new):
+        return (jnp.exp(sequence_log_ratio(new, old, mask)) * mask).sum()
+
+    found = sequence_log_ratio(new, old, mask)
+    np.testing.assert_allclose(np.asarray(found)[0, :2], [0.1, 0.1], atol=1e-6)
+    # Each token's gradient is its own, s * 1, as if the others stood still.
+    slope = np.asarray(jax.grad(total)(new))[0]
+    np.testing.assert_allclose(slope, [np.exp(0.1), np.exp(0.1), 0.0], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("old", "behavior", "weight"),
+    [(-1.0, -1.0, 1.0), (-1.0, -2.0, 2.0), (-2.0, -1.0, np.exp(-1)), (0.0, -90.0, 2.0)],
+)
+def test_importance_weights_by_hand(old, behavior, weight):
+    found = importance_weights(jnp.float32(old), jnp.float32(behavior), 2.0)
+    assert float(found) == pytest.approx(weight, rel=1e-6)
+
+
+def test_rows_weigh_alike_by_row_and_tokens_alike_without():
+    # A row of one token and a row of four, every term -1.
+    mask = np.array([[1, 0, 0, 0], [1, 1, 1, 1]], np.float32)
+    zeros, ones = np.zeros((2, 4), np.float32), np.ones((2, 4), np.float32)
+    batch = Batch(Tokens(*[None] * 7, loss_mask=mask), ones, zeros, zeros, zeros)
+    for by_row, expected in ((False, -5.0), (True, -2.0)):
+        settings = LossSettings(by_row=by_row)
+        loss, _ = loss_sums(jnp.asarray(zeros), jnp.asarray(zeros), batch, settings)
+        assert float(loss) == pytest.approx(expected)

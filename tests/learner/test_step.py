@@ -138,7 +138,7 @@ def test_divisor_for_lengths_two_and_twenty(fresh_policy, aggregation, divisor):
     advantages = mask * [[1.0], [-1.0]]
     zeros = np.zeros((2, 20), np.float32)
 
-    batch = Batch(tokens, advantages, zeros, zeros)
+    batch = Batch(tokens, advantages, zeros, zeros, zeros)
 
     def loss(logprobs):
         return loss_sums(logprobs, zeros, batch, LossSettings())
@@ -265,3 +265,33 @@ def test_kl_is_measured_from_where_training_began(
     expected = ((np.exp(delta) - delta - 1) * mask).sum() / mask.sum()
     assert expected > 1e-6
     assert learner.update(groups)["kl"] == pytest.approx(expected, rel=1e-3)
+
+
+def test_members_that_were_cut_stay_out_of_the_loss_but_in_the_mean(
+    fresh_few_words, conversations, tmp_path
+):
+    learner = make_learner(fresh_few_words, tmp_path, mask_cut=True)
+    params = copied(learner.state.params)
+    rewards = np.array([1.0, 0.0, 0.0])
+    is_cut = np.array([False, True, False])
+    found = learner.update([Group(conversations[:3], rewards, is_cut)])
+    plain = make_learner(dataclasses.replace(fresh_few_words, params=params), tmp_path)
+    kept = [conversations[0], conversations[2]]
+    grads, _ = plain.gradient(kept, [2 / 3, -1 / 3])
+    norm, _ = plain.step(grads, 2 * ACTIONS)
+    assert found["grad_norm"] == pytest.approx(norm, rel=1e-6)
+
+
+def test_importance_correction_of_a_sampler_that_agrees_changes_little(
+    fresh_few_words, conversations, tmp_path
+):
+    group = [Group(conversations[:2], np.array([0.0, 1.0]))]
+    plain = make_learner(fresh_few_words, tmp_path)
+    params = copied(plain.state.params)
+    expected = plain.update(group)
+    settings = LossSettings(importance_cap=2.0)
+    policy = dataclasses.replace(fresh_few_words, params=params)
+    learner = make_learner(policy, tmp_path, settings=settings)
+    found = learner.update(group)
+    assert found["importance"] == pytest.approx(1.0, abs=1e-4)
+    assert found["grad_norm"] == pytest.approx(expected["grad_norm"], rel=1e-3)
