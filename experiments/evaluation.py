@@ -1,5 +1,6 @@
 """Panels of unseen instances, played before and after on the same seeds."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ import numpy as np
 from aes_hdc import storage, streams, trajectories
 from aes_hdc.episode import SPLITS, Episode, Harness, Task
 from aes_hdc.errors import UserError
-from aes_hdc.evaluation.metrics import compare, pass_at_k
+from aes_hdc.evaluation.metrics import compare, panel_success, pass_at_k
 from aes_hdc.rollouts.model_player import ModelPlayer
+from aes_hdc.rollouts.players import OraclePlayer
 from experiments.examples import write_examples
 from experiments.progress import Progress
 from experiments.suite import Suite
@@ -68,7 +70,9 @@ def evaluate(
     bootstraps: int,
     sampling: str,
 ) -> list[str]:
-    """Writes before.jsonl, after.jsonl and evaluation.json.
+    """Writes before.jsonl, after.jsonl, random.jsonl and evaluation.json.
+
+    Random legal play on the same instances says what success is worth.
 
     Args:
         suite: the environments.
@@ -104,11 +108,17 @@ def evaluate(
             player.start(params, seed, "evaluate")
             episodes = play_suite(suite, tasks, player)
             write_examples(folder / "episodes" / name, episodes, count=24)
-            lines = [storage.to_json(_line(e)) + "\n" for e in episodes]
-            storage.write_text(path, "".join(lines))
-            success = float(np.mean([episode.success for episode in episodes]))
+            success = _write(path, episodes)
             progress.step(number + 1, policy=name, success=success)
         means[name] = _means(storage.read_jsonl(path), pass_at)
+    chance = _play_at_random(
+        suite,
+        tasks,
+        folder / "random.jsonl",
+        seed=seed,
+        samples=samples,
+        pass_at=pass_at,
+    )
     outcomes = _paired(means["before"], means.get("after", means["before"]))
     panels = {
         "id": suite.pool,
@@ -117,7 +127,7 @@ def evaluate(
         "id_untrained": [e for e in suite.pool if trained and e not in trained],
     }
     headline = {
-        name: _headline(env_ids, outcomes, bootstraps)
+        name: _headline(env_ids, outcomes, chance, bootstraps)
         for name, env_ids in panels.items()
         if env_ids
     }
@@ -128,7 +138,7 @@ def evaluate(
             for name, env_ids in panels.items()
             if env_ids
         },
-        "rows": _rows(suite, outcomes, bootstraps),
+        "rows": _rows(suite, outcomes, chance, bootstraps),
         "headline": headline,
         "policies": {
             name: players.get(name, players["before"])[0].name
@@ -140,6 +150,42 @@ def evaluate(
     for name, line in headline.items():
         print(_text(name, line))
     return ["evaluation.json"]
+
+
+def _write(path: Path, episodes: Sequence[Episode]) -> float:
+    """Writes one line an episode; returns their success."""
+    lines = [storage.to_json(_line(episode)) + "\n" for episode in episodes]
+    storage.write_text(path, "".join(lines))
+    return float(np.mean([episode.success for episode in episodes]))
+
+
+def _play_at_random(
+    suite: Suite,
+    tasks: Sequence[Task],
+    path: Path,
+    *,
+    seed: int,
+    samples: int,
+    pass_at: int,
+) -> dict[tuple[str, int], np.ndarray]:
+    """Success of random legal play on every instance, [I], by environment and level.
+
+    It reads nothing, so one harness stands for all and no picture is drawn.
+    """
+    if not path.exists():
+        blind = {
+            (task.env_id, task.level, task.seed): dataclasses.replace(
+                task, harness=Harness.NONE, picture=False
+            )
+            for task in tasks
+        }
+        members = [task for task in blind.values() for _ in range(samples)]
+        _write(path, play_suite(suite, members, OraclePlayer(noise=1.0, seed=seed)))
+    means = _means(storage.read_jsonl(path), pass_at)
+    return {
+        (env_id, level): np.array([found[instance] for instance in sorted(found)])
+        for (env_id, _, level), found in means.items()
+    }
 
 
 def _line(episode: Episode) -> dict[str, Any]:
@@ -189,7 +235,10 @@ def _conditions(tasks: Sequence[Task]) -> list[dict[str, Any]]:
 
 
 def _rows(
-    suite: Suite, outcomes: Mapping[str, Outcomes], bootstraps: int
+    suite: Suite,
+    outcomes: Mapping[str, Outcomes],
+    chance: Mapping[tuple[str, int], np.ndarray],
+    bootstraps: int,
 ) -> list[dict[str, Any]]:
     """One row a cell: environment, harness and level."""
     rows = []
@@ -200,6 +249,7 @@ def _rows(
             {env_id: outcomes["after"][key]},
             num_samples=bootstraps,
         )
+        random = panel_success({env_id: chance[env_id, level]}, num_samples=bootstraps)
         rows.append(
             {
                 "panel": "id" if env_id in suite.pool else "ood",
@@ -209,6 +259,11 @@ def _rows(
                 "episodes": len(before),
                 "before": result.before.mean,
                 "after": result.after.mean,
+                "after_low": result.after.low,
+                "after_high": result.after.high,
+                "random": random.mean,
+                "random_low": random.low,
+                "random_high": random.high,
                 "difference": result.difference.mean,
                 "low": result.difference.low,
                 "high": result.difference.high,
@@ -218,7 +273,10 @@ def _rows(
 
 
 def _headline(
-    env_ids: Sequence[str], outcomes: Mapping[str, Outcomes], bootstraps: int
+    env_ids: Sequence[str],
+    outcomes: Mapping[str, Outcomes],
+    chance: Mapping[tuple[str, int], np.ndarray],
+    bootstraps: int,
 ) -> dict[str, Any]:
     """The comparison over a panel without harness, all levels together."""
 
@@ -234,9 +292,17 @@ def _headline(
             for env_id in env_ids
         }
 
+    random = panel_success(
+        panel({(e, "none", level): v for (e, level), v in chance.items()}),
+        num_samples=bootstraps,
+    )
     return compare(
         panel(outcomes["before"]), panel(outcomes["after"]), num_samples=bootstraps
-    ).to_json()
+    ).to_json() | {
+        "random": random.mean,
+        "random_low": random.low,
+        "random_high": random.high,
+    }
 
 
 def _text(name: str, line: Mapping[str, Any]) -> str:
@@ -247,5 +313,5 @@ def _text(name: str, line: Mapping[str, Any]) -> str:
         f"evaluate {name}: success {line['before']:.3f} -> {line['after']:.3f},"
         f" {100 * line['difference']:+.1f} points"
         f" [{100 * line['difference_low']:+.1f}, {100 * line['difference_high']:+.1f}]"
-        f"{relative}"
+        f"{relative}; random play {line['random']:.3f}"
     )

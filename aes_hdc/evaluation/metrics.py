@@ -150,6 +150,13 @@ def compare(
     )
 
 
+def panel_success(
+    outcomes: Mapping[str, np.ndarray], *, num_samples: int = 2000
+) -> Estimate:
+    """Returns one policy's panel mean with its 95% interval, as `compare` has it."""
+    return compare(outcomes, outcomes, num_samples=num_samples).before
+
+
 def _percentiles(samples: np.ndarray, confidence: float) -> np.ndarray:
     """Returns the two ends of the central interval over the last axis."""
     tail = (1 - confidence) / 2

@@ -180,11 +180,19 @@ def _evaluation(workdir: Path) -> dict[str, Any] | None:
         cells = {(r["env_id"], r["harness"], r["level"]): r for r in rows}
         columns = list(dict.fromkeys((r["harness"], r["level"]) for r in rows))
         columns.sort(key=lambda c: (c[0] != "none", c[0], c[1]))
+        random = {(row["env_id"], row["level"]): row["random"] for row in rows}
+        levels = sorted({level for _, level in random})
         table = [
-            (env_id, [cells.get((env_id, *column)) for column in columns])
+            (
+                env_id,
+                [cells.get((env_id, *column)) for column in columns],
+                [random.get((env_id, level)) for level in levels],
+            )
             for env_id in content["env_ids"]
         ]
-        panels.append({"name": panel, "columns": columns, "table": table})
+        panels.append(
+            {"name": panel, "columns": columns, "levels": levels, "table": table}
+        )
     return data | {"tables": panels}
 
 

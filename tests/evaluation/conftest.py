@@ -178,6 +178,7 @@ def write_evaluation(folder, rng):
                         "difference": gain,
                         "low": gain - 0.08,
                         "high": gain + 0.08,
+                        "random": 0.1,
                     }
                 )
         headline[panel] = {
@@ -190,6 +191,7 @@ def write_evaluation(folder, rng):
             "difference": 0.36 if panel == "id" else 0.02,
             "difference_low": 0.31 if panel == "id" else -0.02,
             "difference_high": 0.41 if panel == "id" else 0.06,
+            "random": 0.1,
             "relative_gain": 1.44 if panel == "id" else None,
         }
     data = {

@@ -58,7 +58,7 @@ def test_a_finished_run_has_every_section_and_figure(run_folder):
     assert "0.25 \N{RIGHTWARDS ARROW} 0.61" in text
     assert "+36 points [+31, +41], +144% relative" in text
     # The relative gain of the other panel is null: it is not printed as a number.
-    assert "+2 points [-2, +6] Env" in text
+    assert "+2 points [-2, +6]; random play 0.10 Env" in text
     assert "4 of 9" in text
     assert "Not measured: nim_heaps" in text
     assert "confounded" in text
