@@ -19,7 +19,7 @@ def get_config(arg: str = "") -> mlc.ConfigDict:
     config.environments.ladder = ("all", "rules", "none")
     # Few updates: easier gates than the method's 0.6 and 0.7 let every rung be reached.
     config.curriculum.update({"scale_threshold": 0.5, "harness_threshold": 0.5})
-    config.learner.num_updates = 90
+    config.learner.num_updates = 100
     if options.smoke:
         common.shrink(config)
     return config
