@@ -33,6 +33,7 @@ EXTRAS = {
         "pytest-timeout",
         "pytest-xdist",
         "ruff",
+        "tensorboardX",
     ],
     "tpu": ["jax[tpu]"],
     "cuda": ["jax[cuda12]"],
@@ -43,10 +44,11 @@ EXTRAS = {
         "importlib_resources",  # tensorflow-datasets needs it and does not say so.
         "tensorflow-datasets>=4.9.9",
     ],
+    "tensorboard": ["tensorboardX"],
     "wandb": ["wandb"],
     "minigrid": ["minigrid"],
     # A looser pin of torch fetches a CUDA build of several gigabytes.
-    "parity": ["torch==2.13.0", "transformers"],
+    "parity": ["torch==2.13.0", "rlax", "transformers"],
     "bench": ["psutil"],
 }
 

@@ -1,5 +1,7 @@
 """Plain values that cross the floors: tasks, observations, turns and episodes."""
 
+import functools
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntFlag
@@ -143,6 +145,21 @@ class Turn:
     events: tuple[Event, ...] = ()
 
 
+def turn_fault(turn: Turn) -> str:
+    """Names what went wrong in a turn; empty where nothing did.
+
+    "length": the reply was cut; "overflow": the message did not fit; "parse": the reply
+    could not be read; "illegal": it was read and is not allowed now; "wrong": it ended
+    the task unsolved; "turn_limit": the turns were used up by it.
+    """
+    if turn.label in ("length", "overflow", "wrong"):
+        return turn.label
+    codes = [event.subject for event in turn.events if event.kind == "rejected"]
+    if codes and not turn.valid:
+        return "illegal" if codes[0] == "ILLEGAL" else "parse"
+    return "turn_limit" if turn.label == "turn_limit" else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Episode:
     """One finished play of a task.
@@ -200,3 +217,32 @@ class Conversation:
     def __len__(self) -> int:
         """Returns the number of tokens."""
         return len(self.ids)
+
+    @functools.cached_property
+    def opening(self) -> int:
+        """Tokens of the first message, up to where the first reply begins."""
+        wrote = np.flatnonzero(self.turn >= 0)
+        return int(wrote[0]) if len(wrote) else len(self)
+
+    @functools.cached_property
+    def opening_digest(self) -> bytes:
+        """Digest of the first message; conversations that share it begin alike."""
+        shown = self.image[: self.opening].max(initial=-1) + 1
+        return message_digest(self.ids[: self.opening], self.pictures[:shown])
+
+
+def message_digest(
+    ids: Sequence[int] | np.ndarray,
+    pictures: Sequence[tuple[np.ndarray, np.ndarray]],
+) -> bytes:
+    """Returns a digest of a message's tokens and pixels.
+
+    Args:
+        ids: [n] token ids.
+        pictures: patches and grid of each picture in it.
+    """
+    found = hashlib.sha256(np.asarray(ids, np.int32).tobytes())
+    for patches, grid in pictures:
+        found.update(grid.tobytes())
+        found.update(patches.tobytes())
+    return found.digest()

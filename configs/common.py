@@ -77,6 +77,9 @@ def tiny_model_config() -> mlc.ConfigDict:
         "dtype": "float32",
         "unroll": True,
         "temperature": 1.0,
+        "top_k": 0,
+        "top_p": 1.0,
+        "min_p": 0.0,
     }
     config.rollout = {
         "capacity": 128,
@@ -125,12 +128,10 @@ def tiny_model_config() -> mlc.ConfigDict:
         "num_updates": 60,
         "num_groups": 12,
         "group_size": 8,
+        "num_epochs": 1,
         "num_minibatches": 1,
         "workers": 2,  # Micro-batches side by side: one core each.
         "aggregation": "constant",
-        "std": "none",
-        "leave_one_out": False,
-        "mask_cut": False,
         "checkpoint_every": 10,
         "example_every": 20,
         "shapes": (  # rows, slots, sampled tokens a row, pictures in all
@@ -140,6 +141,24 @@ def tiny_model_config() -> mlc.ConfigDict:
             (2, 576, 40, 10),
         ),
     }
+    config.learner.grpo = {
+        "std": "none",
+        "leave_one_out": False,
+        "mask_cut": False,
+        "credit": "episode",
+        "discount": 1.0,
+    }
+    config.learner.ppo = {
+        "level": "bilevel",
+        "discount": 0.99,
+        "gae_lambda": 0.95,
+        "token_discount": 1.0,
+        "token_gae_lambda": 1.0,
+        "whiten": True,
+        "bootstrap": True,
+        "critic_warmup": 10,
+    }
+    config.learner.shaping = {"format_bonus": 0.0, "length_cost": 0.0, "step_cost": 0.0}
     config.learner.loss = {
         "kind": "policy",
         "ratio": "token",
@@ -150,6 +169,8 @@ def tiny_model_config() -> mlc.ConfigDict:
         "kl": "k3",
         "kl_coef": 0.0,
         "entropy_coef": 0.0,
+        "value_coef": 0.0,
+        "value_clip": 0.2,
     }
     config.learner.optimizer = {
         "learning_rate": 3e-4,
@@ -159,6 +180,8 @@ def tiny_model_config() -> mlc.ConfigDict:
         "weight_decay": 0.0,
         "max_grad_norm": 1.0,
     }
+    # TensorBoard where tensorboardX is installed; wandb: "off", "offline", "online".
+    config.logging = {"tensorboard": True, "wandb": "off"}
     config.evaluation = {
         "levels": (0, 1),
         "harnesses": {"none": 32, "rules": 8, "all": 8},
@@ -168,6 +191,18 @@ def tiny_model_config() -> mlc.ConfigDict:
         "bootstraps": 2000,
     }
     return config
+
+
+def use_ppo(config: mlc.ConfigDict) -> None:
+    """Trains with PPO at its usual settings: a value head, two epochs, single episodes.
+
+    The curriculum still counts evidence by instance, so groups keep a few members.
+    """
+    config.learner.algorithm = "ppo"
+    config.learner.update({"num_groups": 24, "group_size": 4})
+    config.learner.update({"num_epochs": 2, "num_minibatches": 4})
+    config.learner.aggregation = "token"
+    config.learner.loss.update({"clip_high": 0.2, "value_coef": 0.5})
 
 
 def shrink(config: mlc.ConfigDict) -> None:

@@ -12,10 +12,12 @@ from aes_hdc import storage, streams
 from aes_hdc.curriculum.settings import Settings
 from aes_hdc.episode import SPLITS, Task
 from aes_hdc.learner.advantages import group_relative, is_degenerate
+from aes_hdc.learner.batch import Row
 from aes_hdc.learner.gradients import make_sketch
 from aes_hdc.rollouts.model_player import ModelPlayer
 from aes_hdc.selection import conflict, record
-from experiments.learning import Group, Learner
+from experiments.groups import Group, gather_groups
+from experiments.learning import Learner
 from experiments.progress import Progress
 from experiments.suite import Suite
 from experiments.trajectory_sets import play_suite
@@ -87,14 +89,9 @@ def measure(
             suite, env_id, seed=seed, num_groups=num_groups, window=window
         )
         members = [task for task in tasks for _ in range(group_size)]
-        player.start(learner.state.params, seed, "gradients", env_id)
+        player.start(learner.params, seed, "gradients", env_id)
         episodes = play_suite(suite, members, player)
-        groups = []
-        for first in range(0, len(members), group_size):
-            rows = range(first, first + group_size)
-            valid = [i for i in rows if episodes[i].label != "env_error"]
-            rewards = np.array([episodes[i].reward for i in valid])
-            groups.append(Group([player.conversation(i) for i in valid], rewards))
+        groups = gather_groups(episodes, player.conversation, group_size)
         degenerate = np.array([is_degenerate(group.rewards) for group in groups])
         storage.write_npz(
             path,
@@ -129,7 +126,8 @@ def _sketches(
         grads = None
         if not is_degenerate(group.rewards):
             (advantages,) = group_relative([group.rewards])
-            grads, _ = learner.gradient(group.conversations, advantages.tolist())
+            pairs = zip(group.conversations, advantages, strict=True)
+            grads, _ = learner.gradient([Row.spread(*pair) for pair in pairs])
         if grads is None:
             return np.zeros(size, np.float32)
         divisor = len(group.rewards) * learner.row_tokens

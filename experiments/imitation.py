@@ -101,7 +101,7 @@ class Imitator:
             for harness in (Harness.ALL, Harness.NONE)
             for i in range(self.measure_episodes)
         ]
-        self.player.start(self.learner.state.params, self.seed, "measure", step)
+        self.player.start(self.learner.params, self.seed, "measure", step)
         return success_table(
             play(tasks, self.player, frame_px=self.frame_px, max_turns=self.max_turns)
         )
@@ -185,5 +185,5 @@ def imitate(run: Run) -> list[str]:
         **section,
     )
     imitator.run()
-    save_policy(policy, learner.state.params, folder / "model")
+    save_policy(policy, learner.params, folder / "model")
     return ["model", "metrics.jsonl"]

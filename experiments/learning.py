@@ -1,8 +1,8 @@
-"""One update: advantages, micro-batches, accumulated gradients, one optimizer step."""
+"""One update: credit, micro-batches, accumulated gradients, optimizer steps."""
 
 import dataclasses
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,11 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from aes_hdc import storage
+from aes_hdc import storage, streams
 from aes_hdc.episode import Conversation
 from aes_hdc.errors import UserError
-from aes_hdc.learner.advantages import group_relative, is_degenerate
-from aes_hdc.learner.batch import Shape, micro_batches
+from aes_hdc.learner.batch import Row, Shape, micro_batches
 from aes_hdc.learner.losses import Batch, LossSettings, Sums
 from aes_hdc.learner.step import (
     TrainState,
@@ -29,9 +28,12 @@ from aes_hdc.learner.step import (
 )
 from aes_hdc.models.qwen3_vl.model import Qwen3VL
 from aes_hdc.policy.distribution import TokenDistribution
+from aes_hdc.policy.logprobs import init_value_head
 from aes_hdc.rollouts.chat import Chat
+from experiments.algorithms import Algorithm, Grpo, Scored
+from experiments.groups import Group
 
-Metrics = dict[str, float]
+Metrics = dict[str, Any]
 
 MAX_REJECTED = 3
 # Log-probabilities in nats may differ that much between sampling and learning: rounding
@@ -58,22 +60,6 @@ class Policy:
     folder: Path
 
 
-@dataclass(frozen=True)
-class Group:
-    """The rollouts of one instance under one condition.
-
-    Attributes:
-        conversations: of the valid members.
-        rewards: their returns, [n] float64.
-        is_cut: whether each ended because a reply or the context was full, [n] bool;
-            None for none of them.
-    """
-
-    conversations: Sequence[Conversation]
-    rewards: np.ndarray
-    is_cut: np.ndarray | None = None
-
-
 @dataclass
 class Learner:
     """Holds the compiled programs and the state they change.
@@ -87,15 +73,14 @@ class Learner:
             GRPO: no row weighs more for being short), "token" by the number of action
             tokens, "sequence" each row's by its own, then by rows.
         row_tokens: action tokens of the longest possible row.
-        std: what group-relative advantages are divided by.
-        leave_one_out: whether a member stays out of its own baseline.
-        mask_cut: whether members that were cut off stay out of the loss; they count in
-            their group's mean all the same (DAPO's overlong filtering).
-        num_minibatches: optimizer steps an update.
+        algorithm: gives credit.
+        num_epochs: times an update goes through what was played.
+        num_minibatches: optimizer steps an epoch.
+        critic_warmup: updates in which the value's gradient does not reach the core.
         workers: micro-batches computed at a time; above 1 for small models on a CPU.
-        dump_folder: where a batch is written whose gradient is not finite.
+        dump_folder: where a batch is written that is not finite.
         state: parameters and optimizer state; a step donates it.
-        num_rejected: steps in a row whose gradient was not finite.
+        num_rejected: steps in a row that were not finite.
     """
 
     policy: Policy
@@ -104,10 +89,10 @@ class Learner:
     shapes: Sequence[Shape]
     aggregation: Literal["constant", "token", "sequence"]
     row_tokens: int
-    std: Literal["none", "group", "batch"] = "none"
-    leave_one_out: bool = False
-    mask_cut: bool = False
+    algorithm: Algorithm = field(default_factory=Grpo)
+    num_epochs: int = 1
     num_minibatches: int = 1
+    critic_warmup: int = 0
     workers: int = 1
     dump_folder: Path | None = None
     state: TrainState = field(init=False)
@@ -118,79 +103,88 @@ class Learner:
         settings = dataclasses.replace(
             self.settings, by_row=self.aggregation == "sequence"
         )
-        self._gradient = make_gradient(
-            self.policy.model, self.policy.distribution, settings
-        )
+        model, distribution = self.policy.model, self.policy.distribution.full()
+        self._gradient = make_gradient(model, distribution, settings)
         self._accumulate = make_accumulate()
         self._apply = make_apply(self.optimizer)
-        self._score = make_score(self.policy.model, self.policy.distribution)
+        self._score = make_score(model, distribution)
         params = self.policy.params
         if self.settings.kl_coef:  # The first step donates what the state holds.
             params = jax.jit(lambda tree: jax.tree.map(jnp.copy, tree))(params)
+        if self.algorithm.needs_values:
+            width = model.config.text.hidden_size
+            params = {**params, "value": init_value_head(width)}
         self.state = TrainState(params, make_init(self.optimizer)(params))
 
-    def gradient(
-        self,
-        conversations: Sequence[Conversation],
-        advantages: Sequence[np.ndarray | float],
-    ) -> tuple[Any, Metrics]:
+    @property
+    def params(self) -> Any:
+        """The model's parameters, without a value head."""
+        return {k: v for k, v in self.state.params.items() if k != "value"}
+
+    def gradient(self, rows: Sequence[Row], value_flow: float = 1.0) -> tuple[Any, Any]:
         """Sums gradients and metrics over micro-batches.
 
         Args:
-            conversations: the rows; those without a sampled token carry nothing.
-            advantages: per row a number, or one per turn.
+            rows: what was played; rows without a sampled token carry nothing.
+            value_flow: share of the value's gradient that reaches the core.
 
         Returns:
             Gradients of the summed loss (None where no row has a token) and metric
-            sums.
+            sums; those by row as [rows] arrays.
         """
-        return self._total(self._batches(conversations, advantages))
-
-    def _batches(
-        self,
-        conversations: Sequence[Conversation],
-        advantages: Sequence[np.ndarray | float],
-    ) -> Iterator[Batch]:
-        """Packs rows that have a token and scores them where the loss asks for it."""
-        kept = [i for i, c in enumerate(conversations) if (c.turn >= 0).any()]
-        for batch in micro_batches(
-            [conversations[i] for i in kept], [advantages[i] for i in kept], self.shapes
-        ):
-            if self.settings.kl_coef:
-                reference = self._score(self.policy.params, batch.tokens)
-                batch = batch._replace(reference_logprobs=reference)
-            if self.settings.importance_cap:
-                old = self._score(self.state.params, batch.tokens)
-                batch = batch._replace(old_logprobs=old)
-            yield batch
-
-    def _total(self, batches: Iterable[Batch]) -> tuple[Any, Metrics]:
-        """Adds up the gradients and metrics of micro-batches."""
+        kept = [i for i, row in enumerate(rows) if len(row.advantages)]
+        batches = micro_batches([rows[i] for i in kept], self.shapes)
         total: Any = None
         sums: Metrics = {}
-        for grads, part in self._each(batches):
+        for places, (grads, part) in self._each(batches, np.float32(value_flow)):
             total = grads if total is None else self._accumulate(total, grads)
-            for name, array in part.items():
-                value, before = float(array), sums.get(name, 0.0)
-                is_max = name.endswith("_max")
-                sums[name] = max(before, value) if is_max else before + value
+            for name, array in jax.device_get(part).items():
+                if name.endswith("_by_row"):
+                    column = sums.setdefault(name, np.zeros(len(rows)))
+                    column[[kept[place] for place in places]] = array[: len(places)]
+                elif name.endswith("_max"):
+                    sums[name] = np.maximum(sums.get(name, 0.0), float(array))
+                else:
+                    sums[name] = sums.get(name, 0.0) + float(array)
         return total, sums
 
-    def _each(self, batches: Iterable[Batch]) -> Iterator[tuple[Any, Sums]]:
+    def _each(
+        self, batches: Iterable[tuple[list[int], Batch]], value_flow: np.float32
+    ) -> Iterator[tuple[list[int], tuple[Any, Sums]]]:
         """Yields the gradient of each micro-batch, in order.
 
         A small program leaves cores idle: with several workers, programs run side by
         side.
         """
+
+        def work(item: tuple[list[int], Batch]) -> tuple[list[int], tuple[Any, Sums]]:
+            places, batch = item
+            batch = batch._replace(value_flow=value_flow)
+            found = self._gradient(self.state.params, batch)
+            return places, jax.block_until_ready(found)
+
         if self.workers == 1:
-            yield from (self._gradient(self.state.params, batch) for batch in batches)
+            yield from map(work, batches)
             return
-
-        def work(batch: Batch) -> tuple[Any, Sums]:
-            return jax.block_until_ready(self._gradient(self.state.params, batch))
-
         with ThreadPoolExecutor(self.workers) as pool:
             yield from pool.map(work, batches)
+
+    def score(
+        self, params: Any, conversations: Sequence[Conversation]
+    ) -> Sequence[Scored]:
+        """Scores conversations under parameters, each of which has a sampled token."""
+        rows = [Row.spread(conversation, 0.0) for conversation in conversations]
+        scored: list[Any] = [None] * len(rows)
+        for places, batch in micro_batches(rows, self.shapes):
+            found = jax.device_get(self._score(params, batch.tokens))
+            for row, place in enumerate(places):
+                count = len(rows[place].advantages)
+                scored[place] = Scored(
+                    found.logprobs[row, :count].astype(np.float64),
+                    found.values[row, :count].astype(np.float64),
+                    float(found.final_value[row]),
+                )
+        return scored
 
     def step(self, grads: Any, divisor: float) -> tuple[float, bool]:
         """Applies summed gradients; returns their norm and whether it was finite."""
@@ -199,111 +193,172 @@ class Learner:
         )
         return float(norm), bool(is_applied)
 
-    def _divisor(self, rows: int, sums: Metrics) -> float:
-        """What the summed loss is divided by."""
+    def divisor(self, num_rows: int, num_tokens: float) -> float:
+        """What the summed loss of so many rows is divided by."""
         if self.aggregation == "token":
-            return max(sums["tokens"], 1.0)
-        return float(rows * (self.row_tokens if self.aggregation == "constant" else 1))
+            return max(num_tokens, 1.0)
+        is_constant = self.aggregation == "constant"
+        return float(num_rows * (self.row_tokens if is_constant else 1))
 
-    def update(self, groups: Sequence[Group]) -> Metrics:
-        """Makes one GRPO update of the informative groups, dropping the degenerate.
+    def update(
+        self, groups: Sequence[Group], *, seed: int = 0, step: int = 0
+    ) -> Metrics:
+        """Learns from groups of rollouts.
+
+        Args:
+            groups: what was played.
+            seed: the run's; minibatches are drawn from it where there are several.
+            step: number of the update, from 0.
 
         Returns:
-            Means over action tokens of the last minibatch's metrics, the largest gap
-            between sampled and recomputed log-probability in the first, the gradient's
-            norm, and the fraction of degenerate groups.
+            Means over action tokens of the last minibatch's metrics, the gap between
+            sampled and recomputed log-probabilities in the first, in all and by
+            environment, the gradient's norm, and what the algorithm says.
         """
-        informative = [g for g in groups if not is_degenerate(g.rewards)]
-        metrics = {
-            "degenerate_fraction": 1 - len(informative) / max(len(groups), 1),
-            "skipped_updates": 0.0,
-        }
-        rewards = [group.rewards for group in informative]
-        advantages = group_relative(
-            rewards, std=self.std, leave_one_out=self.leave_one_out
-        )
-        parts = np.array_split(np.arange(len(informative)), self.num_minibatches)
-        minibatches = []
-        for part in parts:
-            rows, credit = [], []
-            for index in part:
-                group = informative[index]
-                kept = [*range(len(group.rewards))]
-                if self.mask_cut and group.is_cut is not None:
-                    kept = np.flatnonzero(~group.is_cut).tolist()
-                rows += [group.conversations[i] for i in kept]
-                credit += advantages[index][kept].tolist()
-            # Scored before the first step, by the policy that played.
-            minibatches.append((rows, credit, [*self._batches(rows, credit)]))
-        for number, (rows, credit, batches) in enumerate(minibatches):
-            found = self._minibatch(rows, credit, batches, is_first=number == 0)
-            found["skipped_updates"] = metrics["skipped_updates"] + found.get(
-                "skipped_updates", 0.0
-            )
-            metrics |= found
+        broken = [g for g in groups if not np.isfinite(g.rewards).all()]
+        if broken:
+            self._reject([Row.spread(c, np.nan) for c in broken[0].conversations])
+            return {"skipped_updates": 1.0, "degenerate_fraction": 0.0}
+        params = self.state.params
+        parts, found = self.algorithm.rows(groups, lambda c: self.score(params, c))
+        parts = self._with_scores(parts)
+        metrics: Metrics = {**found, "skipped_updates": 0.0}
+        flow = float(step >= self.critic_warmup)
+        rng = streams.generator(seed, "minibatches", step)
+        for epoch in range(self.num_epochs):
+            order = np.arange(len(parts))
+            if self.num_epochs * self.num_minibatches > 1:
+                order = rng.permutation(len(parts))
+            for number, chosen in enumerate(
+                np.array_split(order, self.num_minibatches)
+            ):
+                rows = [row for index in chosen for row in parts[index]]
+                is_first = epoch == number == 0
+                told = self._minibatch(rows, flow, is_first=is_first)
+                told["skipped_updates"] = metrics["skipped_updates"] + told.get(
+                    "skipped_updates", 0.0
+                )
+                metrics |= told
         return metrics
+
+    def _with_scores(self, parts: list[list[Row]]) -> list[list[Row]]:
+        """Adds the scores that the loss asks for, under the policy that played."""
+        is_same = self.policy.distribution == self.policy.distribution.full()
+        wants_old = self.settings.importance_cap or self.num_epochs > 1 or not is_same
+        rows = [row for part in parts for row in part if len(row.advantages)]
+        if wants_old and any(row.old_logprobs is None for row in rows):
+            parts = self._scored(parts, self.state.params, Row.with_old)
+        if self.settings.kl_coef:
+            parts = self._scored(parts, self.policy.params, Row.with_reference)
+        return parts
+
+    def _scored(
+        self,
+        parts: list[list[Row]],
+        params: Any,
+        add: Callable[[Row, np.ndarray], Row],
+    ) -> list[list[Row]]:
+        """Scores every row that has a sampled token."""
+        scored = [row for part in parts for row in part if len(row.advantages)]
+        found = iter(self.score(params, [row.conversation for row in scored]))
+        return [
+            [
+                add(row, next(found).logprobs) if len(row.advantages) else row
+                for row in part
+            ]
+            for part in parts
+        ]
 
     def imitate(
         self, conversations: Sequence[Conversation], weights: Sequence[float]
     ) -> Metrics:
         """Makes one step toward the replies of demonstrations, each with its weight."""
-        batches = self._batches(conversations, weights)
-        return self._minibatch(conversations, weights, batches, is_first=False)
+        rows = [
+            Row.spread(conversation, weight)
+            for conversation, weight in zip(conversations, weights, strict=True)
+        ]
+        return self._minibatch(rows, 0.0, is_first=False)
 
     def _minibatch(
-        self,
-        rows: Sequence[Conversation],
-        credit: Sequence[np.ndarray | float],
-        batches: Iterable[Batch],
-        *,
-        is_first: bool,
+        self, rows: Sequence[Row], value_flow: float, *, is_first: bool
     ) -> Metrics:
-        """One optimizer step on the batches that the rows were packed into."""
-        grads, sums = self._total(batches)
+        """One optimizer step."""
+        grads, sums = self.gradient(rows, value_flow)
         if grads is None:
             return {}
-        divisor = self._divisor(len(rows), sums)
-        norm, is_applied = self.step(grads, divisor)
+        divisor = self.divisor(len(rows), sums["tokens"])
+        norm, is_applied = np.nan, False
+        if np.isfinite(sums["loss"]):
+            norm, is_applied = self.step(grads, divisor)
         if not is_applied:
-            self._reject(rows, credit)
+            self._reject(rows)
             return {"skipped_updates": 1.0}
         self.num_rejected = 0
         tokens = max(sums.pop("tokens"), 1.0)
-        gap_max = sums.pop("logprob_gap_max")
+        gap = {name: sums.pop(name) for name in [*sums] if "logprob_gap" in name}
         metrics = {"loss": sums.pop("loss") / divisor, "grad_norm": norm}
         metrics |= {name: value / tokens for name, value in sums.items()}
         if is_first:
-            metrics["logprob_gap_max"] = gap_max
-            limit = MAX_GAP if self.policy.model.dtype == jnp.float32 else MAX_GAP_16
-            if gap_max > limit:
-                logging.warning(
-                    "sampled and recomputed log-probabilities differ by %.3g", gap_max
-                )
-        else:
-            metrics.pop("logprob_gap")
+            metrics |= self._gap(rows, gap, tokens)
         return metrics | {"skipped_updates": 0.0}
 
-    def _reject(
-        self, rows: Sequence[Conversation], credit: Sequence[np.ndarray | float]
-    ) -> None:
-        """Counts a gradient that was not finite; the third in a row ends the run."""
+    def _gap(
+        self, rows: Sequence[Row], gap: Mapping[str, Any], tokens: float
+    ) -> Metrics:
+        """The gap between sampler and learner, mean and largest, by environment too.
+
+        Where sampling leaves tokens out, the two distributions differ by intention and
+        there is nothing to warn of.
+        """
+        table: dict[str, list[float]] = {}
+        counts: dict[str, int] = {}
+        columns = gap["logprob_gap_by_row"], gap["logprob_gap_max_by_row"]
+        for row, total, largest in zip(rows, *columns, strict=True):
+            entry = table.setdefault(row.env_id, [0.0, 0.0])
+            counts[row.env_id] = counts.get(row.env_id, 0) + len(row.advantages)
+            entry[0], entry[1] = entry[0] + total, max(entry[1], largest)
+        limit = MAX_GAP if self.policy.model.dtype == jnp.float32 else MAX_GAP_16
+        is_same = self.policy.distribution == self.policy.distribution.full()
+        if is_same and gap["logprob_gap_max"] > limit:
+            worst = max(table, key=lambda env_id: table[env_id][1])
+            logging.warning(
+                "sampled and recomputed log-probabilities differ by %.3g (%s)",
+                gap["logprob_gap_max"],
+                worst or "all",
+            )
+        return {
+            "logprob_gap": gap["logprob_gap"] / tokens,
+            "logprob_gap_max": float(gap["logprob_gap_max"]),
+            "logprob_gap_by_env": {
+                env_id: [total / max(counts[env_id], 1), float(largest)]
+                for env_id, (total, largest) in sorted(table.items())
+            },
+        }
+
+    def _reject(self, rows: Sequence[Row]) -> None:
+        """Counts a batch that was not finite, and keeps it for a replay.
+
+        Raises:
+            UserError: at the third in a row.
+        """
         self.num_rejected += 1
-        logging.warning("gradient not finite: the step is left out")
-        if self.num_rejected < MAX_REJECTED:
-            return
         where = ""
         if self.dump_folder is not None:
-            path = self.dump_folder / "not_finite.npz"
+            path = self.dump_folder / f"not_finite_{self.num_rejected}.npz"
+            conversations = [row.conversation for row in rows]
             storage.write_npz(
                 path,
-                ids=np.concatenate([row.ids for row in rows]),
-                turn=np.concatenate([row.turn for row in rows]),
-                logprobs=np.concatenate([row.logprobs for row in rows]),
-                length=np.array([len(row) for row in rows]),
-                advantage=np.concatenate([np.ravel(value) for value in credit]),
+                ids=np.concatenate([c.ids for c in conversations]),
+                turn=np.concatenate([c.turn for c in conversations]),
+                logprobs=np.concatenate([c.logprobs for c in conversations]),
+                length=np.array([len(c) for c in conversations]),
+                advantage=np.concatenate([row.advantages for row in rows]),
             )
             where = f"; the batch is in {path}"
-        raise UserError(
-            f"gradient not finite in {MAX_REJECTED} steps in a row{where}; the last"
-            " checkpoint is good: lower learner.optimizer.learning_rate and carry on"
-        )
+        logging.warning("not finite: the step is left out%s", where)
+        if self.num_rejected >= MAX_REJECTED:
+            raise UserError(
+                f"reward, loss or gradient not finite in {MAX_REJECTED} steps in a"
+                f" row{where}; the last checkpoint is good: lower"
+                " learner.optimizer.learning_rate and carry on"
+            )

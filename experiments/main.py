@@ -23,7 +23,7 @@ from absl import flags
 
 from aes_hdc import stamps, storage
 from aes_hdc.errors import UserError
-from experiments import artefacts, options, progress
+from experiments import artefacts, options, preemption, progress
 from experiments.suite import load_suite
 
 _OVERRIDE = re.compile(r"--?(no)?config\.")
@@ -39,11 +39,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if {"-h", "--help", "-help"} & set(arguments):
         print(__doc__)
         return 0
+    preemption.listen()
     try:
         _run(arguments)
     except UserError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
+    except preemption.Stopped:
+        print("stopped; the same command carries on", flush=True)
     return 0
 
 

@@ -1,9 +1,12 @@
 """What every stage is given."""
 
+import importlib.util
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aes_hdc.learner.metrics import TensorBoard, Wandb, Writer, Writers
 from aes_hdc.rollouts.model_player import ModelPlayer
 from experiments.learning import Policy
 from experiments.runtime import load_policy, make_player
@@ -43,3 +46,13 @@ class Run:
     ) -> ModelPlayer:
         """Makes a player from the rollout section."""
         return make_player(policy, name=name, **(self.config["rollout"] | changes))
+
+    def writers(self, folder: Path) -> Writers:
+        """Opens what the logging section asks for, beside the JSON lines."""
+        section = self.config["logging"]
+        factories: dict[str, Callable[[], Writer]] = {}
+        if section["tensorboard"] and importlib.util.find_spec("tensorboardX"):
+            factories["tensorboard"] = lambda: TensorBoard(folder / "tensorboard")
+        if section["wandb"] != "off":
+            factories["wandb"] = lambda: Wandb(folder, section["wandb"], self.config)
+        return Writers(factories)

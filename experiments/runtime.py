@@ -9,6 +9,7 @@ import jax
 from aes_hdc import storage
 from aes_hdc.errors import UserError
 from aes_hdc.learner.batch import Shape
+from aes_hdc.learner.gae import Gae
 from aes_hdc.learner.losses import LossSettings
 from aes_hdc.learner.optimizer import make_optimizer
 from aes_hdc.models.qwen3_vl.model import Qwen3VL
@@ -23,20 +24,29 @@ from aes_hdc.policy.sampling import (
 )
 from aes_hdc.rollouts.chat import Chat
 from aes_hdc.rollouts.model_player import ModelPlayer
+from experiments.algorithms import Algorithm, Grpo, Ppo
 from experiments.learning import Learner, Policy
 
 EMBEDDED = Path(__file__).parent.parent / "aes_hdc" / "assets" / "tiny_vl"
 
 
 def load_policy(
-    *, folder: str, dtype: str, frame_px: int, unroll: bool, temperature: float
+    *, folder: str, dtype: str, frame_px: int, unroll: bool, **sampling: Any
 ) -> Policy:
-    """Loads a Hugging Face folder; an empty name is the embedded tiny model."""
+    """Loads a Hugging Face folder; an empty name is the embedded tiny model.
+
+    Args:
+        folder: with config.json, weights and tokenizer.
+        dtype: of activations.
+        frame_px: side of the frames that are shown.
+        unroll: whether the layer loops are written out.
+        **sampling: temperature, top_k, top_p and min_p of `TokenDistribution`.
+    """
     path = Path(folder) if folder else EMBEDDED
     config, params = load_folder(path)
     chat = Chat.from_folder(path, config, frame_px=frame_px)
     model = Qwen3VL(config, dtype=jax.numpy.dtype(dtype), unroll=unroll)
-    distribution = TokenDistribution(chat.forbidden_ids, temperature)
+    distribution = TokenDistribution(chat.forbidden_ids, **sampling)
     return Policy(model, params, chat, distribution, path)
 
 
@@ -94,18 +104,21 @@ def make_learner(
     Raises:
         UserError: if the last shape does not hold the longest episode.
     """
-    shapes = [
-        Shape(rows, slots, actions, pictures, policy.chat.patch_shape)
-        for rows, slots, actions, pictures in section["shapes"]
-    ]
+    shapes = []
+    for rows, slots, actions, pictures, *shared in section["shapes"]:
+        openings, opening_slots = shared or (0, 0)
+        patches = policy.chat.patch_shape
+        shapes.append(
+            Shape(rows, slots, actions, pictures, patches, openings, opening_slots)
+        )
     longest = rollout["max_new_tokens"] * max_turns
-    rows, slots, actions, pictures = section["shapes"][-1]
-    needed = rollout["decode"][-1][1]
-    if slots < needed or actions < longest or pictures < max_turns:
+    needed, last = rollout["decode"][-1][1], shapes[-1]
+    has_room = last.slots >= needed and last.pictures >= max_turns
+    if last.openings or not has_room or last.actions < longest:
         raise UserError(
-            f"learner.shapes: the last shape is {(rows, slots, actions, pictures)}; it"
-            f" needs {needed} slots (rollout.decode), {longest} sampled tokens"
-            f" and {max_turns} pictures (environments.max_turns) or more"
+            f"learner.shapes: the last shape is {tuple(section['shapes'][-1])}; it"
+            f" needs {needed} slots (rollout.decode), {longest} sampled tokens,"
+            f" {max_turns} pictures (environments.max_turns) or more, and no openings"
         )
     return Learner(
         policy=policy,
@@ -114,13 +127,37 @@ def make_learner(
         shapes=shapes,
         aggregation=section["aggregation"],
         row_tokens=longest,
-        std=section["std"],
-        leave_one_out=section["leave_one_out"],
-        mask_cut=section["mask_cut"],
+        algorithm=make_algorithm(section),
+        num_epochs=section["num_epochs"],
         num_minibatches=section["num_minibatches"],
+        critic_warmup=section["ppo"]["critic_warmup"],
         workers=section["workers"],
         dump_folder=folder,
     )
+
+
+def make_algorithm(section: Mapping[str, Any]) -> Algorithm:
+    """Returns what the learner section asks for.
+
+    Raises:
+        UserError: if there is no such algorithm, or the value coefficient does not go
+            with it.
+    """
+    name, weight = section["algorithm"], section["loss"]["value_coef"]
+    if name not in ("grpo", "ppo", "imitation"):
+        raise UserError(f"learner.algorithm={name}: have grpo, ppo, imitation")
+    if (name == "ppo") != (weight > 0):
+        raise UserError(
+            f"learner.loss.value_coef={weight:g}: algorithm {name!r} needs"
+            f" {'a positive one, such as 0.5' if name == 'ppo' else '0'}"
+        )
+    if name == "ppo":
+        settings = dict(section["ppo"])
+        settings.pop("critic_warmup")
+        whiten, bootstrap = settings.pop("whiten"), settings.pop("bootstrap")
+        return Ppo(Gae(**settings), whiten, bootstrap)
+    settings = dict(section["grpo"])
+    return Grpo(**settings)
 
 
 def save_policy(policy: Policy, params: Any, folder: Path) -> None:

@@ -15,12 +15,21 @@ from aes_hdc.profiles import annotator, files, rules
 from aes_hdc.profiles.aggregate import Thresholds, build_profiles
 from aes_hdc.profiles.matrices import matrices
 from aes_hdc.selection import aes, baselines, record
-from experiments import artefacts, compiles, evaluation, gradients, trajectory_sets
+from experiments import (
+    artefacts,
+    compiles,
+    evaluation,
+    gradients,
+    preemption,
+    trajectory_sets,
+)
 from experiments.imitation import imitate
 from experiments.run import Run
 from experiments.runtime import make_learner, save_policy
+from experiments.shaping import Shaping
 from experiments.suite import load_suite
 from experiments.training import Trainer
+from experiments.watchdog import Watchdog
 
 
 def collect(run: Run) -> list[str]:
@@ -62,8 +71,8 @@ def gradient(run: Run) -> list[str]:
     section = dict(run.config["gradients"])
     options = run.config["learner"]
     # Learning signals alone are compared.
-    terms = {"kl_coef": 0.0, "entropy_coef": 0.0}
-    options = options | {"loss": options["loss"] | terms}
+    terms = {"kl_coef": 0.0, "entropy_coef": 0.0, "value_coef": 0.0}
+    options = options | {"algorithm": "grpo", "loss": options["loss"] | terms}
     learner = make_learner(policy, options, run.config["rollout"], run.suite.max_turns)
     player = run.player(policy)
     return gradients.measure(
@@ -143,26 +152,33 @@ def _reinforce(run: Run) -> list[str]:
     settings = Settings(num_harness_levels=len(ladder), **config["curriculum"])
     selected = selected_ids(run)
     targets = {env_id: run.suite.targets[env_id] for env_id in selected}
-    trainer = Trainer(
-        learner=learner,
-        player=run.player(policy),
-        curriculum=Curriculum(targets, settings),
-        ladder=ladder,
-        env_ids=selected,
-        folder=folder,
-        seed=run.seed,
-        frame_px=run.suite.frame_px,
-        max_turns=run.suite.max_turns,
-        num_groups=section["num_groups"],
-        group_size=section["group_size"],
-        num_updates=section["num_updates"],
-        checkpoint_every=section["checkpoint_every"],
-        example_every=section["example_every"],
-        config_hash=stamps.config_hash(config),
-        git=stamps.git_commit(Path(__file__).parent),
-    )
-    trainer.run()
-    save_policy(policy, learner.state.params, folder / "model")
+    with (
+        run.writers(folder) as writers,
+        Watchdog(folder / "hang.txt") as watchdog,
+    ):
+        trainer = Trainer(
+            learner=learner,
+            player=run.player(policy),
+            curriculum=Curriculum(targets, settings),
+            ladder=ladder,
+            env_ids=selected,
+            folder=folder,
+            seed=run.seed,
+            frame_px=run.suite.frame_px,
+            max_turns=run.suite.max_turns,
+            num_groups=section["num_groups"],
+            group_size=section["group_size"],
+            num_updates=section["num_updates"],
+            checkpoint_every=section["checkpoint_every"],
+            example_every=section["example_every"],
+            config_hash=stamps.config_hash(config),
+            git=stamps.git_commit(Path(__file__).parent),
+            shaping=Shaping(**section["shaping"]),
+            writers=writers,
+            watchdog=watchdog,
+        )
+        trainer.run()
+    save_policy(policy, learner.params, folder / "model")
     return ["model", "metrics.jsonl"]
 
 
@@ -184,8 +200,7 @@ def evaluate(run: Run) -> list[str]:
         folders["after"] = str(trained)
     section = dict(run.config["evaluation"])
     greedy = section.pop("greedy")
-    temperature = run.config["model"]["temperature"]
-    sampling = "greedy" if greedy else f"temperature {temperature:g}"
+    sampling = "greedy" if greedy else _sampling_text(run.config["model"])
     if section["pass_at"] > 1:
         sampling += f", pass@{section['pass_at']} of {section['samples']}"
     players = {}
@@ -201,6 +216,15 @@ def evaluate(run: Run) -> list[str]:
         sampling=sampling,
         **section,
     )
+
+
+def _sampling_text(model: dict[str, Any]) -> str:
+    """Says what replies are drawn from: the temperature, and what is left out."""
+    text = f"temperature {model['temperature']:g}"
+    for name, off in (("top_k", 0), ("top_p", 1.0), ("min_p", 0.0)):
+        if model[name] != off:
+            text += f", {name} {model[name]:g}"
+    return text
 
 
 def report(run: Run) -> list[str]:
@@ -223,6 +247,17 @@ FUNCTIONS: dict[str, Callable[[Run], Sequence[str]]] = {
     "evaluate": evaluate,
     "report": report,
 }
+
+
+def _make(name: str, this: Run) -> Sequence[str]:
+    """Runs one stage; all but training may be interrupted anywhere.
+
+    What was whole when it was interrupted is not made again.
+    """
+    if name == "train":
+        return FUNCTIONS[name](this)
+    with preemption.interruptible():
+        return FUNCTIONS[name](this)
 
 
 def run(
@@ -250,7 +285,7 @@ def run(
         if stage.is_current and stage.name != "report":
             continue
         stage.begin()
-        stage.finish(FUNCTIONS[stage.name](this))
+        stage.finish(_make(stage.name, this))
         print(
             f"{stage.name}: {stage.seconds:.0f}s, {compiles.count()} programs",
             flush=True,

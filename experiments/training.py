@@ -3,24 +3,30 @@
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from aes_hdc import storage, streams
+from aes_hdc.clock import Stopwatch
 from aes_hdc.curriculum.hdc import Curriculum
-from aes_hdc.episode import SPLITS, Episode, Harness, Task
+from aes_hdc.episode import SPLITS, Episode, Harness, Task, turn_fault
+from aes_hdc.errors import UserError
 from aes_hdc.learner import checkpoint
+from aes_hdc.learner.metrics import Writers
 from aes_hdc.rollouts.collect import play
 from aes_hdc.rollouts.model_player import ModelPlayer
-from experiments import compiles
+from experiments import compiles, preemption, process
 from experiments.examples import write_examples
-from experiments.learning import Group, Learner
+from experiments.groups import Group, gather_groups
+from experiments.learning import Learner
 from experiments.progress import Progress
+from experiments.shaping import Shaping
+from experiments.watchdog import Watchdog
 
-CUT = ("length", "overflow")  # Labels of episodes that ended for want of room.
+HOST_FIELDS = {"curriculum", "env_ids", "num_rejected", "score", "seed", "step"}
 
 
 @dataclass
@@ -44,6 +50,9 @@ class Trainer:
         example_every: updates between written example episodes.
         config_hash: of the run, for the log.
         git: commit of the code, for the log.
+        shaping: what is added to the rewards of the task.
+        writers: where scalars go beside the JSON lines.
+        watchdog: told of every update.
     """
 
     learner: Learner
@@ -62,35 +71,86 @@ class Trainer:
     example_every: int
     config_hash: str
     git: str
+    shaping: Shaping = field(default_factory=Shaping)
+    writers: Writers = field(default_factory=lambda: Writers({}))
+    watchdog: Watchdog | None = None
 
     def run(self) -> None:
-        """Trains from the last checkpoint, or from the start, to `num_updates`."""
-        start = self._resume()
+        """Trains from the last checkpoint, or from the start, to `num_updates`.
+
+        Raises:
+            Stopped: where a stop was asked for, once a checkpoint is written.
+        """
+        start = saved = self._resume()
         progress = Progress("train", self.num_updates, done=start)
+        metrics: dict[str, Any] = {}
+        done = start
         with storage.JsonLog(self.folder / "metrics.jsonl") as log:
-            for step in range(start, self.num_updates):
-                metrics = self._update(step)
-                done = step + 1
-                log.append(self._header(done) | metrics)
-                progress.step(
-                    done,
-                    success=metrics["success_mean"],
-                    informative=1 - metrics["degenerate_fraction"],
-                    grad_norm=metrics.get("grad_norm", 0.0),
-                )
-                if done % self.checkpoint_every == 0 or done == self.num_updates:
-                    host = {"curriculum": self.curriculum.to_json()}
-                    checkpoint.save(
-                        self.folder / "checkpoints", done, self.learner.state, host
-                    )
+            try:
+                while done < self.num_updates:
+                    preemption.check(done)
+                    metrics = self._update(done)
+                    done += 1
+                    log.append(self._header(done) | metrics)
+                    self._tell(done, metrics, progress)
+                    is_due = done % self.checkpoint_every == 0
+                    if is_due or done == self.num_updates:
+                        self._save(done, metrics["success_mean"])
+                        saved = done
+            except preemption.Stopped:
+                if done > saved:
+                    self._save(done, metrics["success_mean"])
+                raise
+
+    def _tell(self, done: int, metrics: Mapping[str, Any], progress: Progress) -> None:
+        """Says on the screen and to the writers how an update went."""
+        progress.step(
+            done,
+            success=metrics["success_mean"],
+            informative=1 - metrics["degenerate_fraction"],
+            grad_norm=metrics.get("grad_norm", 0.0),
+        )
+        self.writers.write(done, metrics)
+        if self.watchdog is not None:
+            self.watchdog.beat()
+
+    def _save(self, step: int, score: float) -> None:
+        """Writes a checkpoint: all that an update changes, and what it must fit."""
+        host = {
+            "curriculum": self.curriculum.to_json(),
+            "env_ids": [*self.env_ids],
+            "num_rejected": self.learner.num_rejected,
+            "score": score,
+            "seed": self.seed,
+            "step": step,
+        }
+        checkpoint.save(
+            self.folder / "checkpoints", step, self.learner.state, host, score=score
+        )
 
     def _resume(self) -> int:
-        """Loads the newest checkpoint and drops log lines of updates to be redone."""
+        """Loads the newest checkpoint and drops log lines of updates to be redone.
+
+        Raises:
+            UserError: if the checkpoint lacks a field or belongs to another run.
+        """
         found = checkpoint.restore(self.folder / "checkpoints", self.learner.state)
         step = 0
         if found is not None:
             step, self.learner.state, host = found
+            where = f"checkpoint {step} in {self.folder}"
+            remedy = "restart with --restart=train"
+            if missing := sorted(HOST_FIELDS - {*host}):
+                raise UserError(f"{where} lacks {', '.join(missing)}; {remedy}")
+            wanted = {"env_ids": [*self.env_ids], "seed": self.seed, "step": step}
+            for name, value in wanted.items():
+                if host[name] != value:
+                    raise UserError(
+                        f"{where} is of another run: its {name} is {host[name]!r} and"
+                        f" not {value!r}; {remedy}"
+                    )
             self.curriculum = Curriculum.from_json(host["curriculum"])
+            self.learner.num_rejected = host["num_rejected"]
         for name in ("metrics.jsonl", "curriculum.jsonl"):
             storage.keep_jsonl(self.folder / name, lambda line: line["step"] <= step)
         return step
@@ -122,50 +182,61 @@ class Trainer:
         started = time.monotonic()
         tasks = self.draw(step)
         members = [task for task in tasks for _ in range(self.group_size)]
-        tokens = self.player.num_tokens
-        self.player.start(self.learner.state.params, self.seed, "rollout", step)
-        episodes = play(
-            members, self.player, frame_px=self.frame_px, max_turns=self.max_turns
+        watch = Stopwatch()
+        self.player.start(
+            self.learner.params, self.seed, "rollout", step, stopwatch=watch
         )
+        with preemption.interruptible():
+            episodes = play(
+                members,
+                self.player,
+                frame_px=self.frame_px,
+                max_turns=self.max_turns,
+                stopwatch=watch,
+            )
         played = time.monotonic()
-        groups = []
+        groups = gather_groups(
+            episodes, self.player.conversation, self.group_size, self.shaping
+        )
         for first in range(0, len(members), self.group_size):
-            members_of = range(first, first + self.group_size)
-            valid = [i for i in members_of if episodes[i].label != "env_error"]
-            self._record(episodes, valid)
-            rewards = np.array([episodes[i].reward for i in valid])
-            is_cut = np.array([episodes[i].label in CUT for i in valid])
-            rows = [self.player.conversation(i) for i in valid]
-            groups.append(Group(rows, rewards, is_cut))
-        metrics: dict[str, Any] = dict(self.learner.update(groups))
+            self._record(episodes[first : first + self.group_size])
+        metrics: dict[str, Any] = self.learner.update(groups, seed=self.seed, step=step)
         with storage.JsonLog(self.folder / "curriculum.jsonl") as log:
             for decision in self.curriculum.end_update(step + 1):
                 log.append(decision.to_json())
         if step % self.example_every == 0:
             write_examples(self.folder / "episodes" / f"{step:06d}", episodes, count=4)
+        learnt = time.monotonic()
+        counts = self.player.counts
         return metrics | {
             "success_mean": float(np.mean([e.success for e in episodes])),
             "success": success_table(episodes),
+            "reward": reward_table(groups),
             "labels": label_table(episodes),
+            "faults": fault_table(episodes),
             "episodes": len(episodes),
-            "tokens": self.player.num_tokens - tokens,
+            "tokens": sum(counts.values()),
+            "tokens_by": counts,
+            "tokens_per_second": sum(counts.values()) / (played - started),
             "seconds": {
                 "rollout": round(played - started, 3),
-                "learn": round(time.monotonic() - played, 3),
+                "learn": round(learnt - played, 3),
+                "by": watch.read(),
             },
             "compiles": compiles.count(),
+            "process": process.usage(),
         }
 
-    def _record(self, episodes: Sequence[Episode], valid: Sequence[int]) -> None:
+    def _record(self, members: Sequence[Episode]) -> None:
         """Tells the curriculum how a group went."""
+        valid = [member for member in members if member.label != "env_error"]
         if valid:
-            task = episodes[valid[0]].task
-            solved = sum(episodes[i].success for i in valid)
+            task = valid[0].task
             self.curriculum.record(
                 task.env_id,
                 self.ladder.index(task.harness),
                 task.level,
-                solved,
+                sum(member.success for member in valid),
                 len(valid),
             )
 
@@ -191,3 +262,22 @@ def label_table(episodes: Sequence[Episode]) -> Mapping[str, Any]:
     for episode in episodes:
         table.setdefault(episode.task.env_id, Counter())[episode.label] += 1
     return {env_id: dict(counter) for env_id, counter in table.items()}
+
+
+def fault_table(episodes: Sequence[Episode]) -> Mapping[str, Any]:
+    """Counts what went wrong in the turns of each environment, see `turn_fault`."""
+    table: dict[str, Counter[str]] = {}
+    for episode in episodes:
+        counter = table.setdefault(episode.task.env_id, Counter())
+        counter.update(filter(None, map(turn_fault, episode.turns)))
+    return {env_id: dict(counter) for env_id, counter in table.items()}
+
+
+def reward_table(groups: Sequence[Group]) -> Mapping[str, float]:
+    """Averages each term of the rewards over the episodes."""
+    count = max(sum(len(group.conversations) for group in groups), 1)
+    names = sorted({name for group in groups for name in group.reward_terms})
+    return {
+        name: sum(group.reward_terms.get(name, 0.0) for group in groups) / count
+        for name in names
+    }

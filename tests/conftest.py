@@ -177,6 +177,18 @@ def talk():
 
 
 @pytest.fixture(scope="session")
+def pack():
+    """`pack(conversations, credits, shapes)` returns their micro-batches."""
+    from aes_hdc.learner.batch import Row, micro_batches
+
+    def run(conversations, credits, shapes):
+        rows = [Row.spread(*p) for p in zip(conversations, credits, strict=True)]
+        return [batch for _, batch in micro_batches(rows, shapes)]
+
+    return run
+
+
+@pytest.fixture(scope="session")
 def dialogues():
     """Five dialogues by index: three turns with pictures, three with none, others."""
     rng = np.random.default_rng(0)

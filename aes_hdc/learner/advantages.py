@@ -64,3 +64,36 @@ def group_relative(
             divisor *= (len(group) - 1) / len(group)
         advantages.append((group - group.mean()) / divisor)
     return advantages
+
+
+def rewards_to_go(
+    turn_rewards: Sequence[np.ndarray], discount: float = 1.0
+) -> list[np.ndarray]:
+    """Computes advantages turn by turn, G_t - mean(G_t) over the group's members.
+
+    G_t = sum over t' >= t of gamma^(t' - t) r_t'. The mean at turn t is over the
+    members that played it. Turns at which all are equal, or which one member alone
+    played, get exactly 0.
+
+    Args:
+        turn_rewards: of each member the rewards of its turns, [J] float64.
+        discount: gamma, from turn to turn.
+
+    Returns:
+        Advantages in the shapes of `turn_rewards`, float64.
+    """
+    togo = []
+    for rewards in turn_rewards:
+        found = np.zeros(len(rewards))
+        following = 0.0
+        for turn in reversed(range(len(rewards))):
+            following = rewards[turn] + discount * following
+            found[turn] = following
+        togo.append(found)
+    advantages = [np.zeros(len(found)) for found in togo]
+    for turn in range(max(map(len, togo), default=0)):
+        players = [i for i, found in enumerate(togo) if len(found) > turn]
+        (credit,) = group_relative([np.array([togo[i][turn] for i in players])])
+        for i, value in zip(players, credit, strict=True):
+            advantages[i][turn] = value
+    return advantages

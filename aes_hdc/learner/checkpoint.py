@@ -5,6 +5,7 @@ array data, so every file's size and sha256 stand in a manifest that is written 
 checked before a step is used.
 """
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -21,19 +22,27 @@ from aes_hdc.errors import UserError
 
 MANIFEST = "manifest.json"
 HOST = "host.json"
+SCORE = "score.json"
 
 
 def save(
-    folder: Path, step: int, state: Any, host: dict[str, Any], keep: int = 2
+    folder: Path,
+    step: int,
+    state: Any,
+    host: dict[str, Any],
+    keep: int = 2,
+    score: float | None = None,
 ) -> Path:
-    """Writes step `step` and drops all but the newest `keep` steps.
+    """Writes step `step`; keeps the newest `keep` steps and the best one.
 
     Args:
         folder: holds one folder a step.
         step: number of updates done.
         state: a pytree of arrays.
         host: JSON-able; what resuming needs beside the arrays.
-        keep: steps kept, >= 1.
+        keep: newest steps kept, >= 1.
+        score: how good the step is; the highest is kept beside the newest ones, of
+            equals the latest.
 
     Returns:
         The step's folder. It is there only once it is whole.
@@ -46,13 +55,17 @@ def save(
     with ocp.StandardCheckpointer() as checkpointer:
         checkpointer.save(temporary / "state", state)
     storage.write_json(temporary / HOST, host)
+    if score is not None:
+        storage.write_json(temporary / SCORE, score)
     storage.write_json(temporary / MANIFEST, _digests(temporary))
     if final.exists():
         shutil.rmtree(final)
     os.replace(temporary, final)
     storage.sync_folder(folder)
+    best = _best(folder)
     for old in _steps(folder)[:-keep]:
-        shutil.rmtree(folder / str(old))
+        if old != best:
+            shutil.rmtree(folder / str(old))
     return final
 
 
@@ -95,6 +108,15 @@ def restore(folder: Path, like: Any) -> tuple[int, Any, dict[str, Any]] | None:
             " --restart=train"
         )
     return None
+
+
+def _best(folder: Path) -> int | None:
+    """The step of the highest score; None where no step has one."""
+    scores = {}
+    for step in _steps(folder):
+        with contextlib.suppress(UserError):  # Injured, or without a score.
+            scores[float(storage.read_json(folder / str(step) / SCORE)), step] = step
+    return scores[max(scores)] if scores else None
 
 
 def _bound_as(found: Any, like: Any) -> Any:

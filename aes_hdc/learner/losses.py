@@ -5,8 +5,9 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from aes_hdc.policy.logprobs import Tokens
+from aes_hdc.policy.logprobs import Scores, Tokens
 
 # exp of a larger log-ratio says nothing but that the policies have nothing in common.
 MAX_LOG_RATIO = 20.0
@@ -21,9 +22,13 @@ class Batch(NamedTuple):
         advantages: [B, N] float32, of the action slots.
         behavior_logprobs: [B, N] float32, nats, as the sampler stored them.
         old_logprobs: [B, N] float32, nats, of the policy that played as the learner
-            computes them; the stored ones where `importance_cap` is 0.
+            computes them, or the stored ones.
         reference_logprobs: [B, N] float32, nats, of the frozen policy; read only where
             the KL coefficient is not 0.
+        values: [B, N] float32, of the states when they were played; read, like the
+            returns, only where the value coefficient is not 0.
+        returns: [B, N] float32, what the values should have been.
+        value_flow: scalar, share of the value's gradient that reaches the core.
     """
 
     tokens: Tokens
@@ -31,6 +36,9 @@ class Batch(NamedTuple):
     behavior_logprobs: Any
     old_logprobs: Any
     reference_logprobs: Any
+    values: Any
+    returns: Any
+    value_flow: Any = np.float32(1.0)
 
 
 @dataclass(frozen=True)
@@ -53,6 +61,8 @@ class LossSettings:
         kl: estimator of the KL to the reference, "k2" or "k3".
         kl_coef: its weight.
         entropy_coef: weight of the entropy bonus.
+        value_coef: weight of the value loss; 0 where nothing values states.
+        value_clip: a value counts as moved by at most this; 0 is off.
     """
 
     kind: Literal["policy", "imitation"] = "policy"
@@ -65,6 +75,8 @@ class LossSettings:
     kl: Literal["k2", "k3"] = "k3"
     kl_coef: float = 0.0
     entropy_coef: float = 0.0
+    value_coef: float = 0.0
+    value_clip: float = 0.2
 
 
 Sums = dict[str, jax.Array]
@@ -160,27 +172,54 @@ def kl_terms(
     return delta**2 / 2 if estimator == "k2" else jnp.expm1(delta) - delta
 
 
+def value_terms(
+    values: jax.Array, old_values: jax.Array, returns: jax.Array, clip: float
+) -> jax.Array:
+    """Computes PPO's value loss per token, max of the free and the clipped square.
+
+    0.5 max((V - R)^2, (V_old + clip(V - V_old, +-c) - R)^2), so that one batch of
+    returns cannot move a value far. Schulman et al., 2017, and their code.
+
+    Args:
+        values: [...] float32.
+        old_values: [...] float32, when the states were played.
+        returns: [...] float32.
+        clip: c, in the unit of the returns; 0 is off.
+
+    Returns:
+        [...] float32.
+    """
+    loss = jnp.square(values - returns)
+    if clip:
+        moved = old_values + jnp.clip(values - old_values, -clip, clip)
+        loss = jnp.maximum(loss, jnp.square(moved - returns))
+    return 0.5 * loss
+
+
 def loss_sums(
-    logprobs: jax.Array, entropy: jax.Array, batch: Batch, settings: LossSettings
+    scores: Scores, batch: Batch, settings: LossSettings
 ) -> tuple[jax.Array, Sums]:
     """Sums the loss over action tokens; the caller divides once, over the batch.
 
     Args:
-        logprobs: [B, N] float32, nats, under the policy being trained.
-        entropy: [B, N] float32, nats.
+        scores: of the batch, under the policy being trained.
         batch: the micro-batch.
         settings: the switches.
 
     Returns:
-        The summed loss, and sums (`*_max`: maxima) of metrics over the same tokens.
+        The summed loss, and sums (`*_max`: maxima, `*_by_row`: [B] per row) of metrics
+        over the same tokens.
     """
     mask = batch.tokens.loss_mask
+    logprobs, entropy = scores.logprobs, scores.entropy
     gap = jnp.abs(logprobs - batch.behavior_logprobs) * mask
     sums = {
         "tokens": mask.sum(),
         "entropy": (entropy * mask).sum(),
         "logprob_gap": gap.sum(),
         "logprob_gap_max": gap.max(),
+        "logprob_gap_by_row": gap.sum(axis=1),
+        "logprob_gap_max_by_row": gap.max(axis=1),
     }
     weights = mask
     if settings.by_row:
@@ -194,6 +233,8 @@ def loss_sums(
         log_ratio = logprobs - batch.old_logprobs
     terms, is_clipped = clipped_terms(log_ratio, batch.advantages, settings)
     sums["clip_fraction"] = (is_clipped * mask).sum()
+    moved = kl_terms(logprobs, batch.old_logprobs, "k3")
+    sums["approx_kl"] = (moved * mask).sum()
     if settings.importance_cap:
         correction = importance_weights(
             batch.old_logprobs, batch.behavior_logprobs, settings.importance_cap
@@ -204,5 +245,11 @@ def loss_sums(
         kl = kl_terms(logprobs, batch.reference_logprobs, settings.kl)
         sums["kl"] = (kl * mask).sum()
         terms = terms + settings.kl_coef * kl
+    if settings.value_coef:
+        squares = value_terms(
+            scores.values, batch.values, batch.returns, settings.value_clip
+        )
+        sums["value_loss"] = (squares * mask).sum()
+        terms = terms + settings.value_coef * squares
     loss = ((terms - settings.entropy_coef * entropy) * weights).sum()
     return loss, sums | {"loss": loss}

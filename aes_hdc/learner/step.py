@@ -11,7 +11,7 @@ import optax
 from aes_hdc.learner.losses import Batch, LossSettings, Sums, loss_sums
 from aes_hdc.models.qwen3_vl.model import Qwen3VL
 from aes_hdc.policy.distribution import TokenDistribution
-from aes_hdc.policy.logprobs import Tokens, token_logprobs
+from aes_hdc.policy.logprobs import Scores, Tokens, token_scores
 
 Params = Any
 
@@ -35,8 +35,10 @@ def make_gradient(
     """
 
     def loss_fn(params: Params, batch: Batch) -> tuple[jax.Array, Sums]:
-        logprobs, entropy = token_logprobs(model, params, batch.tokens, distribution)
-        return loss_sums(logprobs, entropy, batch, settings)
+        scores = token_scores(
+            model, params, batch.tokens, distribution, value_flow=batch.value_flow
+        )
+        return loss_sums(scores, batch, settings)
 
     @jax.jit
     def gradient(params: Params, batch: Batch) -> tuple[Params, Sums]:
@@ -48,11 +50,11 @@ def make_gradient(
 @functools.cache
 def make_score(
     model: Qwen3VL, distribution: TokenDistribution
-) -> Callable[[Params, Tokens], jax.Array]:
-    """Returns jitted score(params, tokens) -> log-probabilities, [B, N] float32."""
+) -> Callable[[Params, Tokens], Scores]:
+    """Returns jitted score(params, tokens), for what is not differentiated."""
 
-    def score(params: Params, tokens: Tokens) -> jax.Array:
-        return token_logprobs(model, params, tokens, distribution)[0]
+    def score(params: Params, tokens: Tokens) -> Scores:
+        return token_scores(model, params, tokens, distribution)
 
     return jax.jit(score)
 

@@ -1,6 +1,5 @@
 """Open conversations dealt out to calls of few shapes, and packed into arrays."""
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -35,15 +34,6 @@ class Open:
     def unread(self) -> int:
         """Tokens that wait to be prefilled."""
         return len(self.record) - self.cached
-
-
-def digest(record: Record) -> bytes:
-    """Returns a digest of a record's tokens and pictures."""
-    found = hashlib.sha256(np.asarray(record.ids, np.int32).tobytes())
-    for patches, grid in record.pictures:
-        found.update(grid.tobytes())
-        found.update(patches.tobytes())
-    return found.digest()
 
 
 def fitting(shapes: Sequence[PrefillShape], opened: Open) -> PrefillShape | None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from aes_hdc.clock import Stopwatch
 from aes_hdc.envs.vector import Vec
 from aes_hdc.episode import Episode, Observation, Task, Turn
 
@@ -63,6 +64,7 @@ def play(
     frame_px: int,
     max_turns: int = 0,
     progress: Callable[[int], None] | None = None,
+    stopwatch: Stopwatch | None = None,
 ) -> list[Episode]:
     """Plays every task once; an ended episode makes room for the next in the list.
 
@@ -73,10 +75,12 @@ def play(
         max_turns: an episode that long ends as "turn_limit"; 0 leaves it to the
             environment.
         progress: called with the number of episodes that have ended.
+        stopwatch: told the seconds spent in environments, drawing included.
 
     Returns:
         Episodes in the order of `tasks`.
     """
+    watch = stopwatch or Stopwatch()
     vec = Vec(frame_px)
     waiting = deque(enumerate(tasks))
     opened: dict[int, Request] = {}
@@ -93,13 +97,15 @@ def play(
     while waiting or opened:
         while waiting and len(opened) < player.capacity:
             index, task = waiting.popleft()
-            observation = vec.reset(index, task)
+            with watch.watch("environment"):
+                observation = vec.reset(index, task)
             opened[index] = Request(
                 index, task, 0, observation, vec.env(index), vec.state(index)
             )
         for index, reply in player.act([*opened.values()]).items():
             request = opened[index]
-            following, turn = _answer(vec, request, reply)
+            with watch.watch("environment"):
+                following, turn = _answer(vec, request, reply)
             if request.turn + 1 == max_turns and turn.label == "running":
                 turn = replace(turn, label="turn_limit")
             turns[index].append(turn)

@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import numpy as np
+import jax
 
 from aes_hdc import streams
-from aes_hdc.episode import Conversation
+from aes_hdc.clock import Stopwatch
+from aes_hdc.episode import Conversation, message_digest
 from aes_hdc.policy.sampling import DecodeShape, Pool, PrefillShape
 from aes_hdc.rollouts import calls
 from aes_hdc.rollouts.calls import Open
@@ -28,7 +29,8 @@ class ModelPlayer:
     Attributes:
         name: of the policy, for episode records.
         capacity: episodes open at once, the pools' rows.
-        num_tokens: tokens prefilled and sampled so far, for throughput.
+        counts: tokens prefilled and sampled since `start`.
+        seconds: where the time goes: pictures, prefills and decodes.
     """
 
     def __init__(
@@ -59,7 +61,8 @@ class ModelPlayer:
         self.name = name
         self._rows = pools[0].k.shape[1] - 1
         self.capacity = self._rows * len(pools)
-        self.num_tokens = 0
+        self.counts = {"prefilled": 0, "sampled": 0}
+        self.seconds = Stopwatch()
         self._prefill, self._decode = prefill, decode
         self._pools, self._chat = [*pools], chat
         self._prefill_shapes = tuple(prefill_shapes)
@@ -71,7 +74,13 @@ class ModelPlayer:
         self._episodes: dict[int, Open] = {}
         self._free: list[list[int]] = []  # Rows, by pool.
 
-    def start(self, params: Any, seed: int, *names: streams.Name) -> None:
+    def start(
+        self,
+        params: Any,
+        seed: int,
+        *names: streams.Name,
+        stopwatch: Stopwatch | None = None,
+    ) -> None:
         """Forgets all episodes; replies now come from `params` and a random stream.
 
         Args:
@@ -79,7 +88,10 @@ class ModelPlayer:
             seed: the run's.
             *names: what the stream is for. The samples of episode i are a function of
                 (seed, names, i), whatever is played beside it.
+            stopwatch: told the seconds spent in pictures, prefills and decodes.
         """
+        self.counts = {"prefilled": 0, "sampled": 0}
+        self.seconds = stopwatch or Stopwatch()
         self._params, self._seed, self._names = params, seed, names
         self._episodes = {}
         self._free = [[*range(self._rows)][::-1] for _ in self._pools]
@@ -95,7 +107,8 @@ class ModelPlayer:
         replies: dict[int, Reply] = {}
         homes: dict[bytes, int] = {}  # Pools, by first message.
         for request in requests:
-            opened = self._read(request, homes)
+            with self.seconds.watch("picture"):
+                opened = self._read(request, homes)
             room = self._decode_shapes[-1].span - len(opened.record)
             fits = calls.fitting(self._prefill_shapes, opened) is not None
             if not fits or room < self._max_new_tokens:
@@ -104,9 +117,12 @@ class ModelPlayer:
             else:
                 rounds[opened.pool].append(opened)
         with ThreadPoolExecutor(len(rounds)) as threads:
-            for found, tokens in threads.map(self._round, range(len(rounds)), rounds):
+            for found, prefilled, sampled in threads.map(
+                self._round, range(len(rounds)), rounds
+            ):
                 replies |= {opened.index: reply for opened, reply in found}
-                self.num_tokens += tokens
+                self.counts["prefilled"] += prefilled
+                self.counts["sampled"] += sampled
         return replies
 
     def _release(self, live: set[int]) -> None:
@@ -131,7 +147,7 @@ class ModelPlayer:
             return opened
         record = Record()
         record.read(request.observation, self._chat)
-        opening = calls.digest(record)
+        opening = message_digest(record.ids, record.pictures)
         pool = homes.get(opening, -1)
         if pool < 0 or not self._free[pool]:
             pool = max(range(len(self._pools)), key=lambda p: len(self._free[p]))
@@ -143,9 +159,41 @@ class ModelPlayer:
 
     def _round(
         self, pool: int, waiting: Sequence[Open]
-    ) -> tuple[list[tuple[Open, Reply]], int]:
-        """Answers all conversations of one pool; returns replies and token count."""
-        replies, num_tokens = [], 0
+    ) -> tuple[list[tuple[Open, Reply]], int, int]:
+        """Answers all conversations of one pool.
+
+        Returns:
+            The replies, and how many tokens were prefilled and sampled.
+        """
+        with self.seconds.watch("prefill"):
+            prefilled = self._prefill_all(pool, waiting)
+        replies, sampled = [], 0
+        for shape, chosen in calls.deal_replies(waiting, self._decode_shapes):
+            prompts = calls.make_prompts(
+                chosen,
+                shape,
+                scratch=self._rows,
+                seed=self._seed,
+                names=self._names,
+            )
+            with self.seconds.watch("decode"):
+                self._pools[pool], found = self._decode(
+                    self._params, self._pools[pool], prompts, span=shape.span
+                )
+                ids, logprobs, lengths, is_cut = jax.device_get(found)
+            for place, opened in enumerate(chosen):
+                count = int(lengths[place])
+                opened.cached = len(opened.record) + count - 1
+                reply = ids[place, :count].tolist()
+                opened.record.reply(reply, logprobs[place, :count].tolist())
+                label = "length" if is_cut[place] else "running"
+                replies.append((opened, Reply(self._chat.decode(reply), label)))
+            sampled += int(lengths.sum())
+        return replies, prefilled, sampled
+
+    def _prefill_all(self, pool: int, waiting: Sequence[Open]) -> int:
+        """Reads all waiting messages of one pool; returns the number of tokens."""
+        prefilled = 0
         for shape, messages in calls.deal_messages(waiting, self._prefill_shapes):
             chunk = calls.make_chunk(
                 messages,
@@ -156,25 +204,7 @@ class ModelPlayer:
             self._pools[pool] = self._prefill(
                 self._params, self._pools[pool], chunk, span=shape.span
             )
-            num_tokens += int(chunk.length.sum())
-        for reply_shape, chosen in calls.deal_replies(waiting, self._decode_shapes):
-            prompts = calls.make_prompts(
-                chosen,
-                reply_shape,
-                scratch=self._rows,
-                seed=self._seed,
-                names=self._names,
-            )
-            self._pools[pool], sampled = self._decode(
-                self._params, self._pools[pool], prompts, span=reply_shape.span
-            )
-            ids, logprobs, lengths, is_cut = (np.asarray(leaf) for leaf in sampled)
-            for place, opened in enumerate(chosen):
-                count = int(lengths[place])
-                opened.cached = len(opened.record) + count - 1
-                reply = ids[place, :count].tolist()
-                opened.record.reply(reply, logprobs[place, :count].tolist())
-                label = "length" if is_cut[place] else "running"
-                replies.append((opened, Reply(self._chat.decode(reply), label)))
-            num_tokens += int(lengths.sum())
-        return replies, num_tokens
+            prefilled += int(chunk.length.sum())
+        # Else the decode that follows would be charged with the wait.
+        jax.block_until_ready(self._pools[pool].hidden)
+        return prefilled

@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+import signal
 
 import jax
 import numpy as np
@@ -10,24 +11,28 @@ import pytest
 from aes_hdc import storage
 from aes_hdc.curriculum.hdc import Curriculum
 from aes_hdc.curriculum.settings import Settings
-from aes_hdc.episode import Harness
+from aes_hdc.episode import Event, Harness, turn_fault
+from aes_hdc.errors import UserError
+from aes_hdc.learner import checkpoint
 from aes_hdc.learner.batch import Shape
+from aes_hdc.learner.gae import Gae
 from aes_hdc.learner.losses import LossSettings
 from aes_hdc.learner.optimizer import make_optimizer
-from experiments import compiles
+from experiments import compiles, preemption
+from experiments.algorithms import Ppo
 from experiments.learning import Learner
-from experiments.training import Trainer, label_table, success_table
+from experiments.training import HOST_FIELDS, Trainer, label_table, success_table
 
 UPDATES = 6
 pytestmark = pytest.mark.usefixtures("lucky")
 
-TIMES = ("wall", "seconds", "compiles")
+TIMES = ("wall", "seconds", "compiles", "tokens_per_second", "process")
 OPTIMIZER = make_optimizer(learning_rate=1e-3, warmup_steps=2)
 
 
 @pytest.fixture(scope="module")
 def make_trainer(tiny_policy, make_player):
-    def make(folder, num_updates, checkpoint_every=1):
+    def make(folder, num_updates, checkpoint_every=1, **learner):
         params = jax.tree.map(
             lambda leaf: jax.device_put(np.array(leaf)), tiny_policy.params
         )
@@ -39,10 +44,10 @@ def make_trainer(tiny_policy, make_player):
             learner=Learner(
                 policy=policy,
                 optimizer=OPTIMIZER,
-                settings=LossSettings(),
                 shapes=[Shape(8, 192, 18, 24, policy.chat.patch_shape)],
                 aggregation="constant",
                 row_tokens=18,
+                **({"settings": LossSettings()} | learner),
             ),
             player=make_player(policy, prefill=((4, 96, 0), (4, 96, 192))),
             curriculum=Curriculum({"count_objects": 1, "lights_out": 1}, settings),
@@ -120,6 +125,95 @@ def test_resuming_compiles_no_program_twice(whole, make_trainer, tmp_path):
     assert compiles.count() == before
 
 
+@pytest.mark.parametrize("field", sorted(HOST_FIELDS))
+def test_checkpoint_without_a_field_is_refused(field, whole, make_trainer, tmp_path):
+    """R6: what is not there is never made up."""
+    shutil.copytree(whole.folder, tmp_path, dirs_exist_ok=True)
+    edit_host(tmp_path, lambda host: host.pop(field))
+    with pytest.raises(UserError, match=f"lacks {field}; restart"):
+        make_trainer(tmp_path, UPDATES + 1).run()
+
+
+def edit_host(folder, change):
+    """Changes the newest checkpoint's host values, manifest and all."""
+    step = folder / "checkpoints" / str(UPDATES)
+    host = storage.read_json(step / "host.json")
+    change(host)
+    storage.write_json(step / "host.json", host)
+    storage.write_json(step / "manifest.json", checkpoint._digests(step))
+
+
+def test_checkpoint_of_another_selection_is_refused(whole, make_trainer, tmp_path):
+    shutil.copytree(whole.folder, tmp_path, dirs_exist_ok=True)
+    edit_host(tmp_path, lambda host: host.update(env_ids=["lights_out"]))
+    with pytest.raises(
+        UserError, match=r"another run: its env_ids is \['lights_out'\]"
+    ):
+        make_trainer(tmp_path, UPDATES + 1).run()
+
+
+@pytest.mark.parametrize("where", ["rollout", "update"])
+def test_stop_that_is_asked_for_costs_nothing(
+    where, whole, make_trainer, tmp_path, monkeypatch
+):
+    """R3: SIGTERM in the third update, with a checkpoint due much later."""
+    trainer = make_trainer(tmp_path, UPDATES, checkpoint_every=UPDATES)
+    target = trainer.player if where == "rollout" else trainer.learner
+    name = "act" if where == "rollout" else "update"
+    action, calls = getattr(target, name), []
+
+    def asked(*args, **kwargs):
+        calls.append(where)
+        if len(trainer.lines_so_far()) == 2:
+            preemption._on_signal(signal.SIGTERM, None)
+        return action(*args, **kwargs)
+
+    monkeypatch.setattr(target, name, asked)
+    trainer.lines_so_far = lambda: lines(tmp_path)
+    preemption.listen()
+    try:
+        with pytest.raises(preemption.Stopped):
+            trainer.run()
+    finally:
+        preemption.listen()
+    # A rollout is thrown away; an update is finished first.
+    done = 2 if where == "rollout" else 3
+    assert len(lines(tmp_path)) == done
+    assert (tmp_path / "checkpoints" / str(done)).is_dir()
+    monkeypatch.undo()
+    resumed = make_trainer(tmp_path, UPDATES)
+    resumed.run()
+    assert lines(tmp_path) == lines(whole.folder)
+    assert bits(resumed) == bits(whole)
+
+
+PPO = {
+    "settings": LossSettings(value_coef=0.5, clip_high=0.2),
+    "algorithm": Ppo(Gae("bilevel")),
+    "num_epochs": 2,
+    "num_minibatches": 2,
+    "critic_warmup": 2,
+}
+
+
+def test_ppo_resumes_after_every_update_too(make_trainer, tmp_path):
+    """R4 with a value head, shuffled minibatches and a warm-up of the critic."""
+    whole = make_trainer(tmp_path / "whole", 4, **PPO)
+    whole.run()
+    expected = lines(tmp_path / "whole")
+    for line in expected:
+        assert {"value_loss", "value_mean", "approx_kl", "grad_norm"} <= line.keys()
+    assert "explained_variance" in expected[-1]
+    head = whole.learner.state.params["value"]["kernel"]
+    assert float(np.abs(head).max()) > 0
+    assert "value" not in whole.learner.params
+    for k in range(1, 5):
+        trainer = make_trainer(tmp_path / "cut", k, **PPO)
+        trainer.run()
+        assert lines(tmp_path / "cut") == expected[:k]
+    assert bits(trainer) == bits(whole)
+
+
 def test_rare_checkpoints_resume_from_the_last(whole, make_trainer, tmp_path):
     make_trainer(tmp_path, 5, checkpoint_every=2).run()
     shutil.rmtree(tmp_path / "checkpoints" / "5")  # As if killed before the last save.
@@ -139,9 +233,16 @@ def test_every_line_says_when_and_of_what(whole):
         assert record["episodes"] == 9
         played = sum(sum(kinds.values()) for kinds in record["labels"].values())
         assert played == 9
-        assert record["tokens"] > 0
+        counts = record["tokens_by"]
+        assert record["tokens"] == counts["prefilled"] + counts["sampled"] > 0
+        assert {"decode", "environment", "picture", "prefill"} == {
+            *record["seconds"]["by"]
+        }
+        assert record["reward"].keys() == {"task", "format", "length", "step"}
         # Float32 sums in another order.
         assert record.get("logprob_gap_max", 0.0) < 1e-4
+        for mean, largest in record.get("logprob_gap_by_env", {}).values():
+            assert 0 <= mean <= largest <= record["logprob_gap_max"]
 
 
 def test_finished_run_runs_no_further(whole, make_trainer):
@@ -170,3 +271,27 @@ def test_tables_count_by_condition_and_leave_out_broken_episodes(episode):
     assert label_table(played) == {
         "lights_out": {"success": 2, "wrong": 1, "env_error": 1}
     }
+
+
+@pytest.mark.parametrize(
+    ("label", "valid", "code", "fault"),
+    [
+        ("length", False, "", "length"),
+        ("overflow", False, "", "overflow"),
+        ("running", False, "UNKNOWN_ACTION", "parse"),
+        ("running", False, "ILLEGAL", "illegal"),
+        ("wrong", True, "", "wrong"),
+        ("turn_limit", True, "", "turn_limit"),
+        ("invalid_limit", False, "NO_ANSWER", "parse"),
+        ("running", True, "ILLEGAL", ""),  # Some of a plan was done.
+        ("success", True, "", ""),
+    ],
+)
+def test_faults_are_told_apart(label, valid, code, fault, episode):
+    turn = dataclasses.replace(
+        episode.turns[0],
+        label=label,
+        valid=valid,
+        events=(Event("rejected", code),) if code else (),
+    )
+    assert turn_fault(turn) == fault

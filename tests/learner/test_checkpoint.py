@@ -64,6 +64,21 @@ def test_newest_two_are_kept_and_leftovers_go(folder):
     assert [p.name for p in folder.iterdir()] == ["100"]
 
 
+def test_best_stays_while_the_metric_falls(tmp_path):
+    """R7."""
+    scores = {step: 1.0 - abs(step - 3) / 10 for step in range(1, 9)}
+    for step, score in scores.items():
+        checkpoint.save(tmp_path, step, state(step), HOST, score=score)
+        kept = sorted(int(p.name) for p in tmp_path.iterdir())
+        assert kept == sorted({max(1, step - 1), step, min(step, 3)})
+    assert checkpoint.restore(tmp_path, state(0))[0] == 8
+    # Of equals the latest, and steps without a score do not push the best out.
+    checkpoint.save(tmp_path, 9, state(9), HOST, score=1.0)
+    for step in (10, 11, 12):
+        checkpoint.save(tmp_path, step, state(step), HOST)
+    assert sorted(int(p.name) for p in tmp_path.iterdir()) == [9, 11, 12]
+
+
 def test_saving_a_step_again_replaces_it(folder):
     checkpoint.save(folder, 7, state(8), HOST)
     step, found, _ = checkpoint.restore(folder, state(0))
@@ -84,12 +99,13 @@ def injure(path, kind, rng):
         path.write_bytes(data[: rng.integers(max(len(data) - 1, 1))])
 
 
-def test_forty_injuries_are_all_found(saved, tmp_path, caplog):
+@pytest.mark.parametrize("count", [40, pytest.param(200, marks=pytest.mark.nightly)])
+def test_every_injury_is_found(count, saved, tmp_path, caplog):
     """R5: any file, any place; the step before is used and nothing is deleted."""
     rng = np.random.default_rng(0)
     files = sorted(p for p in (saved / "7").rglob("*") if p.is_file())
     assert len(files) >= 5
-    for number in range(40):
+    for number in range(count):
         folder = tmp_path / str(number)
         shutil.copytree(saved, folder)
         kind = ("flip", "truncate", "delete")[number % 3]

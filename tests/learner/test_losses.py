@@ -13,8 +13,9 @@ from aes_hdc.learner.losses import (
     kl_terms,
     loss_sums,
     sequence_log_ratio,
+    value_terms,
 )
-from aes_hdc.policy.logprobs import Tokens
+from aes_hdc.policy.logprobs import Scores, Tokens
 
 DEFAULT = LossSettings()  # Clip 0.2 and 0.28, dual clip 3.
 
@@ -80,22 +81,31 @@ def test_estimators_average_to_the_divergence():
     assert float((policy * np.asarray(k3)).sum()) == pytest.approx(exact, rel=1e-5)
 
 
+def sums_of(logprobs, entropy, batch, settings, values=None):
+    """`loss_sums` of plain arrays."""
+    values = jnp.zeros_like(logprobs) if values is None else values
+    scores = Scores(jnp.asarray(logprobs), jnp.asarray(entropy), values, values[:, 0])
+    return loss_sums(scores, batch, settings)
+
+
 def make_batch(seed=0, rows=3, actions=5):
     """Random (log-probabilities, entropies, batch) with a ragged mask."""
     rng = np.random.default_rng(seed)
     shape = (rows, actions)
     mask = (np.arange(actions) < rng.integers(1, actions + 1, rows)[:, None]) * 1.0
-    tokens = Tokens(*[None] * 7, loss_mask=mask.astype(np.float32))
+    tokens = Tokens(None, None, loss_mask=mask.astype(np.float32))
     logprobs, behavior, reference = (
         -rng.exponential(1.0, shape).astype(np.float32) for _ in range(3)
     )
     advantages = rng.normal(size=shape).astype(np.float32)
     entropy = rng.uniform(0, 3, shape).astype(np.float32)
     old = behavior + rng.normal(0, 0.3, shape).astype(np.float32)
-    return logprobs, entropy, Batch(tokens, advantages, behavior, old, reference)
+    values, returns = (rng.normal(size=shape).astype(np.float32) for _ in range(2))
+    batch = Batch(tokens, advantages, behavior, old, reference, values, returns)
+    return logprobs, entropy, batch
 
 
-def loop(logprobs, entropy, batch, settings):
+def loop(logprobs, entropy, batch, settings, values):
     """The loss token by token in float64, as the formulas read."""
     total, clips, kl_sum = 0.0, 0, 0.0
     for index in np.ndindex(logprobs.shape):
@@ -128,6 +138,12 @@ def loop(logprobs, entropy, batch, settings):
             kl = delta**2 / 2 if settings.kl == "k2" else np.exp(delta) - delta - 1
             kl_sum += kl
             term += settings.kl_coef * kl
+        if settings.value_coef:
+            value, before = float(values[index]), float(batch.values[index])
+            target, reach = float(batch.returns[index]), settings.value_clip or np.inf
+            moved = before + min(max(value - before, -reach), reach)
+            squares = (value - target) ** 2, (moved - target) ** 2
+            term += settings.value_coef * 0.5 * max(squares)
         total += share * (term - settings.entropy_coef * float(entropy[index]))
     return total, clips, kl_sum
 
@@ -145,6 +161,8 @@ def loop(logprobs, entropy, batch, settings):
         LossSettings(by_row=True, entropy_coef=0.1),
         LossSettings(kind="imitation", by_row=True),
         LossSettings(importance_cap=1.1, kl_coef=0.2),
+        LossSettings(value_coef=0.5, value_clip=0.2),
+        LossSettings(value_coef=0.5, value_clip=0.0),
     ],
     ids=[
         "default",
@@ -157,13 +175,16 @@ def loop(logprobs, entropy, batch, settings):
         "by-row",
         "imitation-by-row",
         "importance",
+        "value",
+        "value-free",
     ],
 )
 @pytest.mark.parametrize("seed", range(3))
 def test_sums_equal_a_loop_over_tokens(settings, seed):
     logprobs, entropy, batch = make_batch(seed)
-    loss, sums = loss_sums(jnp.asarray(logprobs), jnp.asarray(entropy), batch, settings)
-    total, clips, kl = loop(logprobs, entropy, batch, settings)
+    values = batch.values + batch.returns  # Some move less than 0.2 and most more.
+    loss, sums = sums_of(logprobs, entropy, batch, settings, values)
+    total, clips, kl = loop(logprobs, entropy, batch, settings, values)
     assert float(loss) == pytest.approx(total, rel=1e-5)  # Float32 sums of 15 terms.
     assert float(sums["loss"]) == float(loss)
     mask = batch.tokens.loss_mask
@@ -172,6 +193,9 @@ def test_sums_equal_a_loop_over_tokens(settings, seed):
     gap = np.abs(logprobs - batch.behavior_logprobs) * mask
     assert float(sums["logprob_gap"]) == pytest.approx(gap.sum(), rel=1e-5)
     assert float(sums["logprob_gap_max"]) == pytest.approx(gap.max(), rel=1e-6)
+    by_row = sums["logprob_gap_by_row"], sums["logprob_gap_max_by_row"]
+    np.testing.assert_allclose(by_row[0], gap.sum(axis=1), rtol=1e-5)
+    np.testing.assert_allclose(by_row[1], gap.max(axis=1), rtol=1e-6)
     if settings.kind == "policy":
         assert float(sums["clip_fraction"]) == clips
     if settings.kl_coef:
@@ -183,12 +207,12 @@ def test_sums_equal_a_loop_over_tokens(settings, seed):
 @pytest.mark.parametrize("kl", ["k2", "k3"])
 def test_log_ratios_up_to_fifty_stay_finite(log_ratio, advantage, kl):
     settings = LossSettings(kl=kl, kl_coef=0.1, dual_clip=0.0)
-    tokens = Tokens(*[None] * 7, loss_mask=np.ones((1, 1), np.float32))
+    tokens = Tokens(None, None, loss_mask=np.ones((1, 1), np.float32))
     full = np.full((1, 1), 1.0, np.float32)
-    batch = Batch(tokens, advantage * full, *[-60 * full] * 3)
+    batch = Batch(tokens, advantage * full, *[-60 * full] * 5)
 
     def loss(logprobs):
-        return loss_sums(logprobs, jnp.zeros((1, 1)), batch, settings)[0]
+        return sums_of(logprobs, jnp.zeros((1, 1)), batch, settings)[0]
 
     value, slope = jax.value_and_grad(loss)(jnp.asarray((log_ratio - 60) * full))
     assert np.isfinite(float(value))
@@ -198,7 +222,7 @@ def test_log_ratios_up_to_fifty_stay_finite(log_ratio, advantage, kl):
 def test_nan_is_not_hidden():
     logprobs, entropy, batch = make_batch()
     logprobs[0, 0] = np.nan
-    loss, _ = loss_sums(jnp.asarray(logprobs), jnp.asarray(entropy), batch, DEFAULT)
+    loss, _ = sums_of(logprobs, entropy, batch, DEFAULT)
     assert np.isnan(float(loss))
 
 
@@ -206,7 +230,7 @@ def test_masked_tokens_have_exactly_no_gradient():
     logprobs, entropy, batch = make_batch()
     batch = batch._replace(advantages=batch.advantages * 1e6)
     settings = LossSettings(kl_coef=1.0, entropy_coef=1.0)
-    slopes = jax.grad(lambda *x: loss_sums(*x, batch, settings)[0], argnums=(0, 1))(
+    slopes = jax.grad(lambda *x: sums_of(*x, batch, settings)[0], argnums=(0, 1))(
         jnp.asarray(logprobs), jnp.asarray(entropy)
     )
     hidden = batch.tokens.loss_mask == 0
@@ -218,7 +242,7 @@ def test_masked_tokens_have_exactly_no_gradient():
 def test_gradient_at_ratio_one_is_minus_the_advantage():
     logprobs, entropy, batch = make_batch()
     batch = batch._replace(old_logprobs=logprobs)
-    slope = jax.grad(lambda x: loss_sums(x, entropy, batch, DEFAULT)[0])(
+    slope = jax.grad(lambda x: sums_of(x, entropy, batch, DEFAULT)[0])(
         jnp.asarray(logprobs)
     )
     expected = -batch.advantages * batch.tokens.loss_mask
@@ -226,10 +250,10 @@ def test_gradient_at_ratio_one_is_minus_the_advantage():
 
 
 def test_reward_of_seven_tenths_arrives_as_seven_tenths():
-    tokens = Tokens(*[None] * 7, loss_mask=np.ones((1, 1), np.float32))
+    tokens = Tokens(None, None, loss_mask=np.ones((1, 1), np.float32))
     value = np.full((1, 1), 0.7, np.float32)
-    batch = Batch(tokens, value, *[np.zeros_like(value)] * 3)
-    loss, _ = loss_sums(jnp.zeros((1, 1)), jnp.zeros((1, 1)), batch, DEFAULT)
+    batch = Batch(tokens, value, *[np.zeros_like(value)] * 5)
+    loss, _ = sums_of(jnp.zeros((1, 1)), jnp.zeros((1, 1)), batch, DEFAULT)
     assert float(loss) == -np.float32(0.7)
 
 
@@ -262,8 +286,22 @@ def test_rows_weigh_alike_by_row_and_tokens_alike_without():
     # A row of one token and a row of four, every term -1.
     mask = np.array([[1, 0, 0, 0], [1, 1, 1, 1]], np.float32)
     zeros, ones = np.zeros((2, 4), np.float32), np.ones((2, 4), np.float32)
-    batch = Batch(Tokens(*[None] * 7, loss_mask=mask), ones, zeros, zeros, zeros)
+    batch = Batch(Tokens(None, None, loss_mask=mask), ones, *[zeros] * 5)
     for by_row, expected in ((False, -5.0), (True, -2.0)):
         settings = LossSettings(by_row=by_row)
-        loss, _ = loss_sums(jnp.asarray(zeros), jnp.asarray(zeros), batch, settings)
+        loss, _ = sums_of(zeros, zeros, batch, settings)
         assert float(loss) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("value", "old", "target", "clip", "term"),
+    [
+        (0.5, 0.4, 1.0, 0.2, 0.125),  # Within reach: (0.5 - 1)^2 / 2.
+        (1.0, 0.0, 1.0, 0.2, 0.32),  # Clipped to 0.2, still 0.8 away.
+        (1.0, 0.0, 1.0, 0.0, 0.0),  # Off.
+        (-1.0, 0.0, 1.0, 0.2, 2.0),  # The worse of the two: the free one.
+    ],
+)
+def test_value_terms_by_hand(value, old, target, clip, term):
+    found = value_terms(*map(jnp.float32, (value, old, target)), clip)
+    assert float(found) == pytest.approx(term, abs=1e-6)

@@ -8,8 +8,9 @@ import numpy as np
 import optax
 import pytest
 
+from aes_hdc import storage
 from aes_hdc.errors import UserError
-from aes_hdc.learner.batch import Shape, micro_batches
+from aes_hdc.learner.batch import Row, Shape
 from aes_hdc.learner.losses import Batch, LossSettings, loss_sums
 from aes_hdc.learner.optimizer import make_optimizer
 from aes_hdc.learner.step import (
@@ -19,7 +20,10 @@ from aes_hdc.learner.step import (
     make_gradient,
     make_score,
 )
-from experiments.learning import Group, Learner
+from aes_hdc.policy.logprobs import Scores
+from experiments.algorithms import Grpo
+from experiments.groups import Group
+from experiments.learning import Learner
 
 SLOTS, ACTIONS = 128, 18
 OPTIMIZER = make_optimizer(learning_rate=1e-3)  # One, so that programs are shared.
@@ -47,16 +51,14 @@ def largest(tree):
 
 
 def test_eight_rows_at_once_equal_one_row_eight_times(
-    few_words, conversations, gradient
+    few_words, conversations, gradient, pack
 ):
     """N4."""
     advantages = [*np.linspace(-1, 1, 8)]
     found = {}
     for rows in (8, 1):
         total, sums = None, {}
-        batches = list(
-            micro_batches(conversations, advantages, [shape(few_words, rows)])
-        )
+        batches = pack(conversations, advantages, [shape(few_words, rows)])
         assert len(batches) == 8 // rows
         for batch in batches:
             grads, part = gradient(few_words.params, batch)
@@ -77,9 +79,9 @@ def test_eight_rows_at_once_equal_one_row_eight_times(
 
 
 def test_tokens_of_the_environment_have_exactly_no_gradient(
-    few_words, conversations, gradient
+    few_words, conversations, gradient, pack
 ):
-    (batch,) = micro_batches(conversations, [1.0] * 8, [shape(few_words, 8)])
+    (batch,) = pack(conversations, [1.0] * 8, [shape(few_words, 8)])
     # Slots that were never sampled, with a huge advantage but no mask.
     tokens = batch.tokens
     blank = tokens._replace(
@@ -100,11 +102,11 @@ def test_tokens_of_the_environment_have_exactly_no_gradient(
 
 
 def test_gradient_is_that_of_advantage_times_log_probability(
-    few_words, conversations, gradient
+    few_words, conversations, gradient, pack
 ):
     """At ratio 1, along a random direction, by central differences."""
     advantages = [*np.linspace(-1, 1, 8)]
-    (batch,) = micro_batches(conversations, advantages, [shape(few_words, 8)])
+    (batch,) = pack(conversations, advantages, [shape(few_words, 8)])
     grads, sums = gradient(few_words.params, batch)
     assert float(sums["logprob_gap_max"]) < 1e-4
     norm = float(optax.tree.norm(grads))
@@ -138,15 +140,14 @@ def test_divisor_for_lengths_two_and_twenty(fresh_policy, aggregation, divisor):
     advantages = mask * [[1.0], [-1.0]]
     zeros = np.zeros((2, 20), np.float32)
 
-    batch = Batch(tokens, advantages, zeros, zeros, zeros)
+    batch = Batch(tokens, advantages, *[zeros] * 5)
 
     def loss(logprobs):
-        return loss_sums(logprobs, zeros, batch, LossSettings())
+        scores = Scores(logprobs, zeros, zeros, zeros[:, 0])
+        return loss_sums(scores, batch, LossSettings())
 
     slopes, sums = jax.grad(loss, has_aux=True)(jnp.asarray(zeros))
-    found = np.asarray(slopes) / learner._divisor(
-        2, {name: float(value) for name, value in sums.items()}
-    )
+    found = np.asarray(slopes) / learner.divisor(2, float(sums["tokens"]))
     # Each token weighs 1 / divisor, in the short row as in the long one.
     np.testing.assert_allclose(found, -mask * [[1.0], [-1.0]] / divisor, rtol=1e-6)
 
@@ -193,8 +194,8 @@ def test_third_broken_step_in_a_row_ends_the_run(
     broken = dataclasses.replace(
         conversations[0], logprobs=np.full_like(conversations[0].logprobs, np.nan)
     )
-    bad = [Group([broken, conversations[1]], np.array([0.0, 1.0]))]
-    good = [Group(conversations[:2], np.array([0.0, 1.0]))]
+    bad = [Group.of_returns([broken, conversations[1]], [0.0, 1.0])]
+    good = [Group.of_returns(conversations[:2], [0.0, 1.0])]
     before = bits(learner.state.params)
     for groups, skipped in (
         (bad, 1.0),
@@ -205,14 +206,14 @@ def test_third_broken_step_in_a_row_ends_the_run(
     ):
         metrics = learner.update(groups)
         assert metrics["skipped_updates"] == skipped
-        assert all(np.isfinite(value) for value in metrics.values())
+        storage.to_json(metrics)  # Refuses NaN.
         if groups is good:
             before = bits(learner.state.params)
         assert bits(learner.state.params) == before
-    with pytest.raises(UserError, match=r"not finite in 3 steps.*not_finite\.npz"):
+    with pytest.raises(UserError, match=r"not finite in 3 steps.*not_finite_3\.npz"):
         learner.update(bad)
     assert bits(learner.state.params) == before
-    dump = np.load(tmp_path / "not_finite.npz", allow_pickle=False)
+    dump = np.load(tmp_path / "not_finite_3.npz", allow_pickle=False)
     assert dump["length"].tolist() == [len(broken), len(conversations[1])]
     np.testing.assert_array_equal(
         dump["ids"], np.concatenate([broken.ids, conversations[1].ids])
@@ -224,12 +225,12 @@ def test_degenerate_groups_change_nothing_at_all(
 ):
     learner = make_learner(fresh_few_words, tmp_path)
     before = bits(learner.state)
-    metrics = learner.update([Group(conversations[:4], np.full(4, 0.1))])
+    metrics = learner.update([Group.of_returns(conversations[:4], [0.1] * 4)])
     assert metrics["degenerate_fraction"] == 1.0
     assert bits(learner.state) == before
     mixed = [
-        Group(conversations[:2], np.array([0.0, 1.0])),
-        Group(conversations[2:6], np.full(4, 1.0)),
+        Group.of_returns(conversations[:2], [0.0, 1.0]),
+        Group.of_returns(conversations[2:6], [1.0] * 4),
     ]
     alone = make_learner(
         dataclasses.replace(fresh_few_words, params=copied(learner.state.params)),
@@ -247,17 +248,17 @@ def copied(params):
 
 
 def test_kl_is_measured_from_where_training_began(
-    few_words, fresh_few_words, conversations, tmp_path
+    few_words, fresh_few_words, conversations, tmp_path, pack
 ):
     settings = LossSettings(kl="k3", kl_coef=0.1)
     learner = make_learner(fresh_few_words, tmp_path, settings=settings)
-    groups = [Group(conversations[:4], np.array([0.0, 1.0, 0.0, 1.0]))]
+    groups = [Group.of_returns(conversations[:4], [0.0, 1.0, 0.0, 1.0])]
     first = learner.update(groups)
     assert first["kl"] == pytest.approx(0.0, abs=1e-8)  # Nothing has moved yet.
-    (batch,) = micro_batches(conversations[:4], [0.0] * 4, [shape(few_words, 8)])
+    (batch,) = pack(conversations[:4], [0.0] * 4, [shape(few_words, 8)])
     score = make_score(few_words.model, few_words.distribution)
     began, now = (
-        np.asarray(score(params, batch.tokens), np.float64)
+        np.asarray(score(params, batch.tokens).logprobs, np.float64)
         for params in (few_words.params, learner.state.params)
     )
     mask = batch.tokens.loss_mask
@@ -270,14 +271,13 @@ def test_kl_is_measured_from_where_training_began(
 def test_members_that_were_cut_stay_out_of_the_loss_but_in_the_mean(
     fresh_few_words, conversations, tmp_path
 ):
-    learner = make_learner(fresh_few_words, tmp_path, mask_cut=True)
+    learner = make_learner(fresh_few_words, tmp_path, algorithm=Grpo(mask_cut=True))
     params = copied(learner.state.params)
-    rewards = np.array([1.0, 0.0, 0.0])
-    is_cut = np.array([False, True, False])
-    found = learner.update([Group(conversations[:3], rewards, is_cut)])
+    group = Group.of_returns(conversations[:3], [1.0, 0.0, 0.0], [False, True, False])
+    found = learner.update([group])
     plain = make_learner(dataclasses.replace(fresh_few_words, params=params), tmp_path)
-    kept = [conversations[0], conversations[2]]
-    grads, _ = plain.gradient(kept, [2 / 3, -1 / 3])
+    kept = zip([conversations[0], conversations[2]], [2 / 3, -1 / 3], strict=True)
+    grads, _ = plain.gradient([Row.spread(*pair) for pair in kept])
     norm, _ = plain.step(grads, 2 * ACTIONS)
     assert found["grad_norm"] == pytest.approx(norm, rel=1e-6)
 
@@ -285,7 +285,7 @@ def test_members_that_were_cut_stay_out_of_the_loss_but_in_the_mean(
 def test_importance_correction_of_a_sampler_that_agrees_changes_little(
     fresh_few_words, conversations, tmp_path
 ):
-    group = [Group(conversations[:2], np.array([0.0, 1.0]))]
+    group = [Group.of_returns(conversations[:2], [0.0, 1.0])]
     plain = make_learner(fresh_few_words, tmp_path)
     params = copied(plain.state.params)
     expected = plain.update(group)
@@ -295,3 +295,28 @@ def test_importance_correction_of_a_sampler_that_agrees_changes_little(
     found = learner.update(group)
     assert found["importance"] == pytest.approx(1.0, abs=1e-4)
     assert found["grad_norm"] == pytest.approx(expected["grad_norm"], rel=1e-3)
+
+
+def test_truncated_sampling_is_learnt_in_full(
+    fresh_few_words, conversations, tmp_path, caplog
+):
+    """The sampler left tokens out: what it stored is 0.3 above the whole of them."""
+    raised = [
+        dataclasses.replace(c, logprobs=c.logprobs + np.float32(0.3) * (c.turn >= 0))
+        for c in conversations[:2]
+    ]
+    group = [Group.of_returns(raised, [0.0, 1.0])]
+    plain = make_learner(fresh_few_words, tmp_path)
+    params = copied(plain.state.params)
+    assert plain.update(group)["clip_fraction"] > 0  # Taken for a policy that moved.
+    assert "differ by 0.3" in caplog.text
+    caplog.clear()
+    distribution = dataclasses.replace(fresh_few_words.distribution, top_k=3)
+    policy = dataclasses.replace(
+        fresh_few_words, params=params, distribution=distribution
+    )
+    found = make_learner(policy, tmp_path).update(group)
+    assert found["clip_fraction"] == 0.0
+    assert found["approx_kl"] == pytest.approx(0.0, abs=1e-9)
+    assert found["logprob_gap"] == pytest.approx(0.3, abs=1e-4)
+    assert not caplog.text

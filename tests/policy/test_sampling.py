@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from aes_hdc.learner.batch import Shape, micro_batches
+from aes_hdc.learner.batch import Row, Shape, micro_batches
 from aes_hdc.learner.step import make_score
 from aes_hdc.models.qwen3_vl.text import init_cache
 from aes_hdc.policy.distribution import TokenDistribution
@@ -26,10 +26,10 @@ def played(few_words, make_player, talk, dialogues):
 def scored(policy, conversations):
     """The learner's log-probabilities of every sampled token, by conversation."""
     shape = Shape(5, 128, 18, 12, policy.chat.patch_shape)
-    zeros = [0.0] * len(conversations)
-    (batch,) = micro_batches(conversations, zeros, [shape])
+    rows = [Row.spread(conversation, 0.0) for conversation in conversations]
+    ((_, batch),) = micro_batches(rows, [shape])
     score = make_score(policy.model, policy.distribution)
-    logprobs = np.asarray(score(policy.params, batch.tokens))
+    logprobs = np.asarray(score(policy.params, batch.tokens).logprobs)
     counts = [int((c.turn >= 0).sum()) for c in conversations]
     return [row[:n] for row, n in zip(logprobs, counts, strict=False)]
 
@@ -117,12 +117,12 @@ def test_who_begins_alike_shares_a_prefill_and_goes_on_alone(
     members = dict.fromkeys(range(4), dialogues[0])
     player = make_player(few_words)
     together = talk(player, few_words.params, members)
-    shared = player.num_tokens
+    shared = sum(player.counts.values())
     separate = 0
     for index, (conversation, labels) in together.items():
         player = make_player(few_words)
         alone = talk(player, few_words.params, {index: dialogues[0]})[index]
-        separate += player.num_tokens
+        separate += sum(player.counts.values())
         assert labels == alone[1]
         np.testing.assert_array_equal(conversation.ids, alone[0].ids)
         np.testing.assert_allclose(

@@ -4,8 +4,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aes_hdc.episode import message_digest
 from aes_hdc.policy.sampling import DecodeShape, PrefillShape
-from aes_hdc.rollouts.calls import Open, deal_messages, deal_replies, digest, fitting
+from aes_hdc.rollouts.calls import Open, deal_messages, deal_replies, fitting
 from aes_hdc.rollouts.record import Record
 
 PREFILL = (PrefillShape(2, 8, 0, 3), PrefillShape(3, 4, 40), PrefillShape(2, 16, 40))
@@ -17,6 +18,10 @@ CONVERSATIONS = st.lists(
 )
 
 
+def digest_of(record):
+    return message_digest(record.ids, record.pictures)
+
+
 def open_all(sizes):
     """Conversations of given sizes; those of one opening begin with equal tokens."""
     opened = []
@@ -24,7 +29,7 @@ def open_all(sizes):
         # The first message's length belongs to its opening.
         unread = unread if cached else 3 + 4 * opening
         record = Record(ids=[opening] * (cached + unread))
-        opened.append(Open(index, record, digest(record), 0, index, cached))
+        opened.append(Open(index, record, digest_of(record), 0, index, cached))
     return opened
 
 
@@ -83,5 +88,5 @@ def test_digest_tells_tokens_and_pictures_apart():
         Record(ids=[1, 2], pictures=[(patches + 1, grid)]),
         Record(ids=[1, 2], pictures=[(patches, grid[::-1] + np.arange(2))]),
     ]
-    assert len({digest(record) for record in records}) == len(records)
-    assert digest(records[0]) == digest(Record(ids=[1, 2]))
+    assert len({digest_of(record) for record in records}) == len(records)
+    assert digest_of(records[0]) == digest_of(Record(ids=[1, 2]))

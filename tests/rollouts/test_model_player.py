@@ -101,14 +101,18 @@ def test_groups_stay_in_one_pool_while_it_has_room(few_words, make_player):
     assert homes == [0, 0, 0, 1, 1, 1]
 
 
-def test_tokens_are_counted(few_words, make_player, talk, dialogues):
+def test_every_turn_prefills_its_new_tokens_only(
+    few_words, make_player, talk, dialogues
+):
     player = make_player(few_words)
     found = talk(player, few_words.params, dialogues)
-    total = sum(len(conversation) for conversation, _ in found.values())
-    # The last token of every reply but the final one is fed with the next message, and
-    # counted when it is sampled and when it is fed.
-    twice = sum(len(labels) - 1 for _, labels in found.values())
-    assert player.num_tokens == total + twice
+    read = sum(int((talked.turn < 0).sum()) for talked, _ in found.values())
+    wrote = sum(int((talked.turn >= 0).sum()) for talked, _ in found.values())
+    # The last token of every reply but the final one is fed with the next message.
+    fed = sum(len(labels) - 1 for _, labels in found.values())
+    assert player.counts == {"prefilled": read + fed, "sampled": wrote}
+    player.start(few_words.params, 0, "again")
+    assert player.counts == {"prefilled": 0, "sampled": 0}
 
 
 def test_it_plays_real_environments(few_words, make_player):
