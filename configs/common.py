@@ -155,7 +155,7 @@ def tiny_model_config() -> mlc.ConfigDict:
         "token_discount": 1.0,
         "token_gae_lambda": 1.0,
         "whiten": True,
-        "bootstrap": True,
+        "bootstrap": False,
         "critic_warmup": 10,
     }
     config.learner.shaping = {"format_bonus": 0.0, "length_cost": 0.0, "step_cost": 0.0}
@@ -179,6 +179,7 @@ def tiny_model_config() -> mlc.ConfigDict:
         "b2": 0.95,
         "weight_decay": 0.0,
         "max_grad_norm": 1.0,
+        "value_rate": 1.0,
     }
     # TensorBoard where tensorboardX is installed; wandb: "off", "offline", "online".
     config.logging = {"tensorboard": True, "wandb": "off"}
@@ -194,13 +195,14 @@ def tiny_model_config() -> mlc.ConfigDict:
 
 
 def use_ppo(config: mlc.ConfigDict) -> None:
-    """Trains with PPO at its usual settings: a value head, two epochs, single episodes.
+    """Trains with PPO: a value head, minibatches, more instances of fewer episodes.
 
-    The curriculum still counts evidence by instance, so groups keep a few members.
+    The curriculum counts evidence by instance, so groups keep a few members.
     """
     config.learner.algorithm = "ppo"
     config.learner.update({"num_groups": 24, "group_size": 4})
-    config.learner.update({"num_epochs": 2, "num_minibatches": 4})
+    config.learner.num_minibatches = 4
+    config.learner.optimizer.value_rate = 10.0
     config.learner.aggregation = "token"
     config.learner.loss.update({"clip_high": 0.2, "value_coef": 0.5})
 

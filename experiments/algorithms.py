@@ -117,12 +117,14 @@ class Ppo:
         gae: how values and rewards become advantages.
         whiten: whether advantages are brought to mean 0 and deviation 1.
         bootstrap: whether an episode whose turns were used up counts the value of the
-            state it was left in; every other end is worth 0.
+            state it was left in. Off, it is worth 0 like every other end: the limit of
+            turns is part of the task, and values that count on themselves beyond it
+            grow past any reward there is.
     """
 
     gae: Gae = field(default_factory=Gae)
     whiten: bool = True
-    bootstrap: bool = True
+    bootstrap: bool = False
     needs_values: ClassVar[bool] = True
 
     def rows(

@@ -17,7 +17,7 @@ from aes_hdc import storage, streams
 from aes_hdc.episode import Conversation
 from aes_hdc.errors import UserError
 from aes_hdc.learner.batch import Row, Shape, micro_batches
-from aes_hdc.learner.losses import Batch, LossSettings, Sums
+from aes_hdc.learner.losses import Batch, LossSettings
 from aes_hdc.learner.step import (
     TrainState,
     make_accumulate,
@@ -136,7 +136,13 @@ class Learner:
         batches = micro_batches([rows[i] for i in kept], self.shapes)
         total: Any = None
         sums: Metrics = {}
-        for places, (grads, part) in self._each(batches, np.float32(value_flow)):
+        for places, (grads, part) in self._each(
+            lambda batch: self._gradient(self.state.params, batch),
+            (
+                (places, batch._replace(value_flow=np.float32(value_flow)))
+                for places, batch in batches
+            ),
+        ):
             total = grads if total is None else self._accumulate(total, grads)
             for name, array in jax.device_get(part).items():
                 if name.endswith("_by_row"):
@@ -149,19 +155,19 @@ class Learner:
         return total, sums
 
     def _each(
-        self, batches: Iterable[tuple[list[int], Batch]], value_flow: np.float32
-    ) -> Iterator[tuple[list[int], tuple[Any, Sums]]]:
-        """Yields the gradient of each micro-batch, in order.
+        self,
+        program: Callable[[Batch], Any],
+        batches: Iterable[tuple[list[int], Batch]],
+    ) -> Iterator[tuple[list[int], Any]]:
+        """Yields the places of each micro-batch and what a program makes of it.
 
         A small program leaves cores idle: with several workers, programs run side by
         side.
         """
 
-        def work(item: tuple[list[int], Batch]) -> tuple[list[int], tuple[Any, Sums]]:
+        def work(item: tuple[list[int], Batch]) -> tuple[list[int], Any]:
             places, batch = item
-            batch = batch._replace(value_flow=value_flow)
-            found = self._gradient(self.state.params, batch)
-            return places, jax.block_until_ready(found)
+            return places, jax.block_until_ready(program(batch))
 
         if self.workers == 1:
             yield from map(work, batches)
@@ -175,8 +181,11 @@ class Learner:
         """Scores conversations under parameters, each of which has a sampled token."""
         rows = [Row.spread(conversation, 0.0) for conversation in conversations]
         scored: list[Any] = [None] * len(rows)
-        for places, batch in micro_batches(rows, self.shapes):
-            found = jax.device_get(self._score(params, batch.tokens))
+        for places, device in self._each(
+            lambda batch: self._score(params, batch.tokens),
+            micro_batches(rows, self.shapes),
+        ):
+            found = jax.device_get(device)
             for row, place in enumerate(places):
                 count = len(rows[place].advantages)
                 scored[place] = Scored(

@@ -85,7 +85,8 @@ def scores(values, final):
 
 def test_ppo_by_hand():
     played = group(([2, 1], [0.0, 1.0]), ([1], [0.0]), env_id="a", timed_out=(1,))
-    ppo = Ppo(Gae("token", token_discount=1.0, token_gae_lambda=1.0), whiten=False)
+    gae = Gae("token", token_discount=1.0, token_gae_lambda=1.0)
+    ppo = Ppo(gae, whiten=False, bootstrap=True)
     parts, metrics = ppo.rows([played], scores([[0.2, 0.4, 0.5], [0.1]], [9.0, 0.6]))
     (first,), (second,) = parts
     # The first ended by itself: its last state is worth nothing more.
@@ -96,7 +97,7 @@ def test_ppo_by_hand():
     np.testing.assert_allclose(second.advantages, [0.5])
     assert metrics["value_mean"] == pytest.approx(0.3)
     assert metrics["degenerate_fraction"] == 0.0
-    without = Ppo(ppo.gae, whiten=False, bootstrap=False)
+    without = Ppo(gae, whiten=False)
     parts, _ = without.rows([played], scores([[0.2, 0.4, 0.5], [0.1]], [9.0, 0.6]))
     np.testing.assert_allclose(parts[1][0].advantages, [-0.1])
 

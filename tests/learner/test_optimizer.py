@@ -62,3 +62,12 @@ def test_gradient_is_clipped_by_its_global_norm():
     moment = optax.tree_utils.tree_get(state, "mu")
     assert float(moment["a"][0]) == pytest.approx(1.2)
     assert float(moment["b"][0]) == pytest.approx(1.6)
+
+
+def test_value_head_has_its_own_rate():
+    optimizer = make_optimizer(learning_rate=0.1, value_rate=10.0)
+    params = {"text": {"kernel": jnp.zeros(2)}, "value": {"kernel": jnp.zeros(2)}}
+    grads = {"text": {"kernel": jnp.ones(2)}, "value": {"kernel": jnp.ones(2)}}
+    updates, _ = optimizer.update(grads, optimizer.init(params), params)
+    np.testing.assert_allclose(updates["text"]["kernel"], -0.1, rtol=1e-4)
+    np.testing.assert_allclose(updates["value"]["kernel"], -1.0, rtol=1e-4)
