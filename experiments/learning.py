@@ -2,7 +2,7 @@
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from aes_hdc import storage, streams
+from aes_hdc import streams
 from aes_hdc.episode import Conversation
 from aes_hdc.errors import UserError
 from aes_hdc.learner.batch import Row, Shape, micro_batches
@@ -31,6 +31,7 @@ from aes_hdc.policy.distribution import TokenDistribution
 from aes_hdc.policy.logprobs import init_value_head
 from aes_hdc.rollouts.chat import Chat
 from experiments.algorithms import Algorithm, Grpo, Scored
+from experiments.checks import gap_metrics, write_batch
 from experiments.groups import Group
 
 Metrics = dict[str, Any]
@@ -115,6 +116,11 @@ class Learner:
             width = model.config.text.hidden_size
             params = {**params, "value": init_value_head(width)}
         self.state = TrainState(params, make_init(self.optimizer)(params))
+
+    @property
+    def _truncates(self) -> bool:
+        """Whether sampling leaves improbable tokens out."""
+        return self.policy.distribution != self.policy.distribution.full()
 
     @property
     def params(self) -> Any:
@@ -252,8 +258,9 @@ class Learner:
 
     def _with_scores(self, parts: list[list[Row]]) -> list[list[Row]]:
         """Adds the scores that the loss asks for, under the policy that played."""
-        is_same = self.policy.distribution == self.policy.distribution.full()
-        wants_old = self.settings.importance_cap or self.num_epochs > 1 or not is_same
+        wants_old = (
+            self.settings.importance_cap or self.num_epochs > 1 or self._truncates
+        )
         rows = [row for part in parts for row in part if len(row.advantages)]
         if wants_old and any(row.old_logprobs is None for row in rows):
             parts = self._scored(parts, self.state.params, Row.with_old)
@@ -303,46 +310,21 @@ class Learner:
             self._reject(rows)
             return {"skipped_updates": 1.0}
         self.num_rejected = 0
-        tokens = max(sums.pop("tokens"), 1.0)
-        gap = {name: sums.pop(name) for name in [*sums] if "logprob_gap" in name}
-        metrics = {"loss": sums.pop("loss") / divisor, "grad_norm": norm}
-        metrics |= {name: value / tokens for name, value in sums.items()}
+        metrics: Metrics = {"loss": sums["loss"] / divisor, "grad_norm": norm}
         if is_first:
-            metrics |= self._gap(rows, gap, tokens)
-        return metrics | {"skipped_updates": 0.0}
-
-    def _gap(
-        self, rows: Sequence[Row], gap: Mapping[str, Any], tokens: float
-    ) -> Metrics:
-        """The gap between sampler and learner, mean and largest, by environment too.
-
-        Where sampling leaves tokens out, the two distributions differ by intention and
-        there is nothing to warn of.
-        """
-        table: dict[str, list[float]] = {}
-        counts: dict[str, int] = {}
-        columns = gap["logprob_gap_by_row"], gap["logprob_gap_max_by_row"]
-        for row, total, largest in zip(rows, *columns, strict=True):
-            entry = table.setdefault(row.env_id, [0.0, 0.0])
-            counts[row.env_id] = counts.get(row.env_id, 0) + len(row.advantages)
-            entry[0], entry[1] = entry[0] + total, max(entry[1], largest)
-        limit = MAX_GAP if self.policy.model.dtype == jnp.float32 else MAX_GAP_16
-        is_same = self.policy.distribution == self.policy.distribution.full()
-        if is_same and gap["logprob_gap_max"] > limit:
-            worst = max(table, key=lambda env_id: table[env_id][1])
-            logging.warning(
-                "sampled and recomputed log-probabilities differ by %.3g (%s)",
-                gap["logprob_gap_max"],
-                worst or "all",
+            # Sampling that leaves tokens out differs by intention.
+            is_32 = self.policy.model.dtype == jnp.float32
+            limit = MAX_GAP if is_32 else MAX_GAP_16
+            metrics |= gap_metrics(
+                rows, sums, limit=np.inf if self._truncates else limit
             )
-        return {
-            "logprob_gap": gap["logprob_gap"] / tokens,
-            "logprob_gap_max": float(gap["logprob_gap_max"]),
-            "logprob_gap_by_env": {
-                env_id: [total / max(counts[env_id], 1), float(largest)]
-                for env_id, (total, largest) in sorted(table.items())
-            },
+        tokens = max(sums["tokens"], 1.0)
+        metrics |= {
+            name: value / tokens
+            for name, value in sums.items()
+            if name not in ("loss", "tokens") and "logprob_gap" not in name
         }
+        return metrics | {"skipped_updates": 0.0}
 
     def _reject(self, rows: Sequence[Row]) -> None:
         """Counts a batch that was not finite, and keeps it for a replay.
@@ -354,15 +336,7 @@ class Learner:
         where = ""
         if self.dump_folder is not None:
             path = self.dump_folder / f"not_finite_{self.num_rejected}.npz"
-            conversations = [row.conversation for row in rows]
-            storage.write_npz(
-                path,
-                ids=np.concatenate([c.ids for c in conversations]),
-                turn=np.concatenate([c.turn for c in conversations]),
-                logprobs=np.concatenate([c.logprobs for c in conversations]),
-                length=np.array([len(c) for c in conversations]),
-                advantage=np.concatenate([row.advantages for row in rows]),
-            )
+            write_batch(path, rows)
             where = f"; the batch is in {path}"
         logging.warning("not finite: the step is left out%s", where)
         if self.num_rejected >= MAX_REJECTED:

@@ -38,6 +38,8 @@ def main(arguments: Sequence[str]) -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    for row in axes:
+        row[0].set_ylim(bottom=0)
     axes[0, 0].set_ylabel("success")
     axes[1, 0].set_ylabel("rung of help taken away")
     axes[0, -1].legend(frameon=False, loc="upper right")
@@ -59,7 +61,6 @@ def _draw(axes: Any, folder: Path, number: int) -> None:
     axes[1].step(steps, _frontier(folder, steps, env_ids), where="post", color=color)
     for one in axes:
         one.grid(color="#e4e8ee")
-        one.set_ylim(bottom=0)
 
 
 def _frontier(
