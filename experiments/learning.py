@@ -106,6 +106,8 @@ class Learner:
         )
         model, distribution = self.policy.model, self.policy.distribution.full()
         self._gradient = make_gradient(model, distribution, settings)
+        # One for life: memory that a thread has used stays with it.
+        self._threads = ThreadPoolExecutor(self.workers)
         self._accumulate = make_accumulate()
         self._apply = make_apply(self.optimizer)
         self._score = make_score(model, distribution)
@@ -177,9 +179,8 @@ class Learner:
 
         if self.workers == 1:
             yield from map(work, batches)
-            return
-        with ThreadPoolExecutor(self.workers) as pool:
-            yield from pool.map(work, batches)
+        else:
+            yield from self._threads.map(work, batches)
 
     def score(
         self, params: Any, conversations: Sequence[Conversation]

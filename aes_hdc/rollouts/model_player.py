@@ -65,6 +65,8 @@ class ModelPlayer:
         self.seconds = Stopwatch()
         self._prefill, self._decode = prefill, decode
         self._pools, self._chat = [*pools], chat
+        # One for life: memory that a thread has used stays with it.
+        self._threads = ThreadPoolExecutor(len(pools))
         self._prefill_shapes = tuple(prefill_shapes)
         self._decode_shapes = tuple(decode_shapes)
         self._max_new_tokens = max_new_tokens
@@ -116,13 +118,12 @@ class ModelPlayer:
                 replies[request.index] = Reply("", "overflow")
             else:
                 rounds[opened.pool].append(opened)
-        with ThreadPoolExecutor(len(rounds)) as threads:
-            for found, prefilled, sampled in threads.map(
-                self._round, range(len(rounds)), rounds
-            ):
-                replies |= {opened.index: reply for opened, reply in found}
-                self.counts["prefilled"] += prefilled
-                self.counts["sampled"] += sampled
+        for found, prefilled, sampled in self._threads.map(
+            self._round, range(len(rounds)), rounds
+        ):
+            replies |= {opened.index: reply for opened, reply in found}
+            self.counts["prefilled"] += prefilled
+            self.counts["sampled"] += sampled
         return replies
 
     def _release(self, live: set[int]) -> None:

@@ -37,4 +37,7 @@ def test_nothing_grows(tiny_folder, tmp_path):
     print(f"{slope:.3f} MB per 100 updates")
     assert slope < 1.0
     assert len({line["process"]["open_files"] for line in late}) == 1
-    assert len({line["compiles"] for line in late}) == 1
+    # A shape compiles when the first row needs it, which may be late; there is one
+    # program for each of the shapes, and those that add up and apply.
+    assert lines[-1]["compiles"] <= 12
+    assert len({line["compiles"] for line in lines[-1000:]}) == 1
