@@ -39,6 +39,17 @@ def parse_arg(arg: str, **defaults: str | int | float | bool) -> SimpleNamespace
     return SimpleNamespace(**options)
 
 
+def one_of(name: str, value: str, known: tuple[str, ...]) -> str:
+    """Returns the value of a config's argument if it is a known one.
+
+    Raises:
+        UserError: if it is not.
+    """
+    if value not in known:
+        raise UserError(f"config argument {name}={value}: have {', '.join(known)}")
+    return value
+
+
 def _typed(
     name: str, text: str, default: str | int | float | bool
 ) -> str | int | float | bool:

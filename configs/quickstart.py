@@ -9,7 +9,6 @@ under a short curriculum, and the report compares success before and after.
 
 import ml_collections as mlc
 
-from aes_hdc.errors import UserError
 from configs import common
 
 
@@ -21,9 +20,7 @@ def get_config(arg: str = "") -> mlc.ConfigDict:
     # Few updates: easier gates than the method's 0.6 and 0.7 let every rung be reached.
     config.curriculum.update({"scale_threshold": 0.5, "harness_threshold": 0.5})
     config.learner.num_updates = 100
-    if options.algorithm not in ("grpo", "ppo"):
-        raise UserError(f"algorithm={options.algorithm}: have grpo, ppo")
-    if options.algorithm == "ppo":
+    if common.one_of("algorithm", options.algorithm, ("grpo", "ppo")) == "ppo":
         common.use_ppo(config)
     if options.smoke:
         common.shrink(config)

@@ -38,6 +38,7 @@ TABLE = {
     "configs": {"ml_collections", "aes_hdc.errors"},
     "experiments": {"aes_hdc", "absl", "gymnasium", "ml_collections", "optax", *MODELS},
 }
+TABLE["experiments.benchmarks"] = TABLE["experiments"] | {"experiments", "matplotlib"}
 # Extras, and what costs seconds to import: allowed inside the function that uses it.
 LAZY = {
     "aes_hdc.learner": {"tensorboardX", "wandb"},

@@ -1,12 +1,13 @@
 """Learning curves of several runs, side by side.
 
-    python -m experiments.benchmarks.curves OUT.svg NAME=DIR,DIR NAME=DIR,DIR
+    python -m experiments.benchmarks.curves --out=FILE.svg --runs=NAME=DIR,DIR
 
-One column for each name, one line for each run folder of it: success of the training
+One column for each `--runs`, one line for each run folder of it: success of the training
 episodes, a trailing mean over twenty updates, and how far the curriculum has taken the
 help away meanwhile: the mean rung of the environments, from 0 for all help.
 """
 
+import argparse
 import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -23,10 +24,13 @@ WINDOW = 20
 
 def main(arguments: Sequence[str]) -> int:
     """Draws the figure; returns the exit status."""
-    if len(arguments) < 2 or any("=" not in text for text in arguments[1:]):
-        print(__doc__)
-        return 2
-    columns = [text.split("=", 1) for text in arguments[1:]]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", required=True, help="the figure, .svg or .png")
+    parser.add_argument(
+        "--runs", required=True, action="append", help="NAME=DIR,DIR of run folders"
+    )
+    values = parser.parse_args(arguments)
+    columns = [text.split("=", 1) for text in values.runs]
     figure = Figure(figsize=(4.2 * len(columns), 5.2), layout="constrained")
     axes = figure.subplots(2, len(columns), sharex=True, sharey="row", squeeze=False)
     try:
@@ -43,7 +47,8 @@ def main(arguments: Sequence[str]) -> int:
     axes[0, 0].set_ylabel("success")
     axes[1, 0].set_ylabel("rung of help taken away")
     axes[0, -1].legend(frameon=False, loc="upper right")
-    figure.savefig(arguments[0], metadata={"Date": None})
+    is_svg = values.out.endswith(".svg")
+    figure.savefig(values.out, metadata={"Date": None} if is_svg else None)
     return 0
 
 

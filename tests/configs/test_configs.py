@@ -90,3 +90,11 @@ def test_wrong_arguments_are_refused(arg, said):
 def test_modules_are_importable_too():
     for path in FILES:
         assert importlib.import_module(f"configs.{path.stem}").get_config
+
+
+def test_a_value_that_is_none_of_the_known_ones_lists_them():
+    with pytest.raises(UserError, match="algorithm=ppp: have grpo, ppo"):
+        options.load_config("configs/quickstart.py:algorithm=ppp")
+    config = options.load_config("configs/quickstart.py:algorithm=ppo").to_dict()
+    assert config["learner"]["algorithm"] == "ppo"
+    assert config["learner"]["loss"]["value_coef"] > 0
