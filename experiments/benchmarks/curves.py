@@ -2,9 +2,9 @@
 
     python -m experiments.benchmarks.curves --out=FILE.svg --runs=NAME=DIR,DIR
 
-One column for each `--runs`, one line for each run folder of it: success of the training
-episodes, a trailing mean over twenty updates, and how far the curriculum has taken the
-help away meanwhile: the mean rung of the environments, from 0 for all help.
+One column for each `--runs`, one line for each of its run folders: success of the
+training episodes, a trailing mean over twenty updates, and how far the curriculum has
+taken the help away meanwhile: the mean rung of the environments, from 0 for all help.
 """
 
 import argparse
