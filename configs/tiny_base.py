@@ -84,6 +84,7 @@ def get_config(arg: str = "") -> mlc.ConfigDict:
     config.learner.optimizer.decay_steps = 4400
     if options.smoke:
         common.shrink(config)
+        config.learner.shapes = ((4, 192, 64, 20), (1, 576, 64, 5))
         config.imitation.update({"batch_episodes": 8, "measure_every": 2})
         config.imitation.measure_episodes = 2
         config.imitation.lessons = (

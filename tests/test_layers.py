@@ -37,6 +37,9 @@ TABLE = {
     | {"aes_hdc.envs", "aes_hdc.models", "aes_hdc.policy", *MODELS},
     "configs": {"ml_collections", "aes_hdc.errors"},
     "experiments": {"aes_hdc", "absl", "gymnasium", "ml_collections", "optax", *MODELS},
+    # Scripts for environments that hold a peer and nothing of ours.
+    "experiments.benchmarks.peer_trl": set(),
+    "experiments.benchmarks.peer_tunix": set(),
 }
 TABLE["experiments.benchmarks"] = TABLE["experiments"] | {"experiments", "matplotlib"}
 # Extras, and what costs seconds to import: allowed inside the function that uses it.
@@ -44,6 +47,10 @@ LAZY = {
     "aes_hdc.learner": {"tensorboardX", "wandb"},
     "aes_hdc.profiles": {"anthropic"},
     "experiments": {"anthropic", "transformers", "torch", "wandb", "minigrid"},
+    "experiments.benchmarks.peer_trl": {"datasets", "PIL", "torch", "transformers"}
+    | {"trl"},
+    "experiments.benchmarks.peer_tunix": {"flax", "jax", "optax", "transformers"}
+    | {"tunix"},
 }
 FILES = sorted(
     path
