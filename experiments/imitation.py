@@ -13,6 +13,7 @@ from aes_hdc.episode import SPLITS, Harness, Task
 from aes_hdc.learner import checkpoint
 from aes_hdc.rollouts.collect import play
 from aes_hdc.rollouts.model_player import ModelPlayer
+from experiments import preemption
 from experiments.base_model import count_parameters, make_base_folder
 from experiments.learning import Learner
 from experiments.lessons import Lesson, Teacher
@@ -63,7 +64,11 @@ class Imitator:
     git: str
 
     def run(self) -> None:
-        """Trains from the last checkpoint, or from the start."""
+        """Trains from the last checkpoint, or from the start.
+
+        Raises:
+            Stopped: where a stop was asked for, once a checkpoint is written.
+        """
         found = checkpoint.restore(self.folder / "checkpoints", self.learner.state)
         start, is_done = 0, False
         if found is not None:
@@ -88,10 +93,12 @@ class Imitator:
                 log.append(line)
                 if "success" in line or step == start:
                     progress.step(step + 1, **shown)
-                if "success" in line or step + 1 == self.num_updates:
+                is_last = step + 1 == self.num_updates or preemption.is_requested()
+                if "success" in line or is_last:
                     host = {"is_done": is_done}
                     folder = self.folder / "checkpoints"
                     checkpoint.save(folder, step + 1, self.learner.state, host)
+                preemption.check()
 
     def measure(self, step: int) -> Mapping[str, Any]:
         """Plays validation instances of level 0 with all help and with none."""

@@ -31,6 +31,11 @@ def listen() -> None:
         signal.signal(signal.SIGTERM, _on_signal)
 
 
+def is_requested() -> bool:
+    """Whether a stop was asked for, where something is to be saved before `check`."""
+    return _State.requested
+
+
 def check(step: int | None = None) -> None:
     """Raises `Stopped` if a stop was asked for.
 

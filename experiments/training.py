@@ -26,7 +26,7 @@ from experiments.progress import Progress
 from experiments.shaping import Shaping
 from experiments.watchdog import Watchdog
 
-HOST_FIELDS = {"curriculum", "env_ids", "num_rejected", "score", "seed", "step"}
+HOST_FIELDS = {"curriculum", "env_ids", "num_rejected", "seed", "step"}
 
 
 @dataclass
@@ -120,7 +120,6 @@ class Trainer:
             "curriculum": self.curriculum.to_json(),
             "env_ids": [*self.env_ids],
             "num_rejected": self.learner.num_rejected,
-            "score": score,
             "seed": self.seed,
             "step": step,
         }

@@ -1,9 +1,12 @@
 """The whole method on toy sizes, in this process."""
 
+import signal
+
 import pytest
 
 from aes_hdc import storage
-from experiments import artefacts, compiles
+from experiments import artefacts, compiles, preemption
+from experiments.learning import Learner
 from experiments.main import main
 from experiments.runtime import load_policy
 
@@ -107,6 +110,32 @@ def test_base_model_is_made_from_nothing(tmp_path):
     lines = storage.read_jsonl(tmp_path / "train" / "metrics.jsonl")
     assert [*lines[1]["success"]] == ["lights_out", "odd_one_out"]
     assert all(line["loss"] > 0 and line["grad_norm"] > 0 for line in lines)
+
+
+def test_base_model_in_the_making_stops_with_a_checkpoint(tmp_path, monkeypatch):
+    """R3: asked in the second of three steps, where no checkpoint would be due."""
+    command = [
+        "--config=configs/tiny_base.py:smoke",
+        "--config.environments.pool=('lights_out',)",
+        "--config.imitation.measure_every=9",
+        f"--workdir={tmp_path}",
+    ]
+    imitate, calls = Learner.imitate, []
+
+    def asked(*args):
+        calls.append(len(calls))
+        if len(calls) == 2:
+            preemption._on_signal(signal.SIGTERM, None)
+        return imitate(*args)
+
+    monkeypatch.setattr(Learner, "imitate", asked)
+    assert main(command) == 0
+    assert len(calls) == 2
+    assert (tmp_path / "train" / "checkpoints" / "2").is_dir()
+    assert not (tmp_path / "train" / "model").exists()
+    assert main(command) == 0
+    assert len(calls) == 3
+    assert (tmp_path / "train" / "model").is_dir()
 
 
 def test_foreign_environments_go_the_same_way(tiny_folder, tmp_path):
