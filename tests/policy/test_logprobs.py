@@ -166,17 +166,21 @@ def test_value_reads_the_state_before_each_token_and_after_the_last(
     item = conversations[0]
     shape = Shape(1, 128, 18, 3, few_words.chat.patch_shape)
     (batch,) = pack([item], [0.0], [shape])
-    segment = batch.tokens.segment
-    found = token_scores(
-        few_words.model,
-        few_words.params | {"value": head},
-        batch.tokens,
-        few_words.distribution,
-    )
     apply = few_words.model.apply
-    variables = {"params": few_words.params}
-    vision = apply(variables, segment.patches, segment.grids, method="encode_images")
-    hidden, _ = apply(variables, *segment[:3], vision, segment.vision_index)
+
+    @jax.jit
+    def program(params, head, tokens):
+        found = token_scores(
+            few_words.model, params | {"value": head}, tokens, few_words.distribution
+        )
+        segment, variables = tokens.segment, {"params": params}
+        vision = apply(
+            variables, segment.patches, segment.grids, method="encode_images"
+        )
+        hidden, _ = apply(variables, *segment[:3], vision, segment.vision_index)
+        return found, hidden
+
+    found, hidden = program(few_words.params, head, batch.tokens)
     wrote = np.flatnonzero(item.turn >= 0)
     np.testing.assert_allclose(
         found.values[0, : len(wrote)], hidden[0, wrote - 1, 3] + 0.5, atol=1e-5
