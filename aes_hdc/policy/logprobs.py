@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from aes_hdc.models.qwen3_vl.model import Qwen3VL
+from aes_hdc.models.qwen3_vl.model import Qwen3VL, encode_shown
 from aes_hdc.models.qwen3_vl.text import Cache, init_cache
 from aes_hdc.policy.distribution import TokenDistribution
 
@@ -175,9 +175,7 @@ def _read(
     vision = index = None
     if segment.patches.shape[0]:
         index = segment.vision_index
-        vision = apply(
-            variables, segment.patches, segment.grids, method=Qwen3VL.encode_images
-        )
+        vision = encode_shown(model, variables, segment.patches, segment.grids)
     return apply(
         variables,
         segment.ids,

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from aes_hdc.models.qwen3_vl.model import Cache, Qwen3VL
+from aes_hdc.models.qwen3_vl.model import Cache, Qwen3VL, encode_shown
 from aes_hdc.policy.distribution import TokenDistribution
 
 Params = Any
@@ -154,9 +154,7 @@ def make_prefill(model: Qwen3VL) -> Callable[..., Pool]:
     def prefill(params: Params, pool: Pool, chunk: Chunk, *, span: int) -> Pool:
         variables = {"params": params}
         width = chunk.ids.shape[1]
-        vision = apply(
-            variables, chunk.patches, chunk.grids, method=Qwen3VL.encode_images
-        )
+        vision = encode_shown(model, variables, chunk.patches, chunk.grids)
         steps = jnp.arange(width)[None]
         order = jnp.where(
             steps < chunk.length[:, None], chunk.cached[:, None] + steps, -1

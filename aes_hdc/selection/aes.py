@@ -192,7 +192,8 @@ def select(
             - conflict_weight * opposed
         )
         chosen = min(
-            candidates, key=lambda e: (-round(gain[e], TIE_DECIMALS), env_ids[e])
+            candidates,
+            key=lambda e: (-round(float(gain[e]), TIE_DECIMALS), env_ids[e]),
         )
         best, covered = np.maximum(best, weights[chosen]), covered | covers[chosen]
         picks.append(

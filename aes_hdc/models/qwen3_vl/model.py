@@ -169,3 +169,29 @@ def init_params(model: Qwen3VL, key: jax.Array) -> dict[str, Any]:
         key: a JAX key.
     """
     return model.init(key, method="touch_all")["params"]
+
+
+def encode_shown(
+    model: Qwen3VL, variables: Any, patches: jax.Array, grids: jax.Array
+) -> VisionFeatures:
+    """Encodes pictures as `Qwen3VL.encode_images`; zeros, at no cost, if none is shown.
+
+    A batch of text alone keeps the shape of one with pictures, so one program serves
+    both; which it is, the program finds out when it runs.
+
+    Args:
+        model: the model.
+        variables: {"params": its parameters}.
+        patches: [M, P, C*p*p] uint8.
+        grids: [M, 2] int32; all 0 where no row shows a picture.
+    """
+
+    def encode(variables: Any, patches: jax.Array, grids: jax.Array) -> Any:
+        return model.apply(variables, patches, grids, method=Qwen3VL.encode_images)
+
+    shapes = jax.eval_shape(encode, variables, patches, grids)
+
+    def skip(*_: Any) -> Any:
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+    return jax.lax.cond((grids > 0).any(), encode, skip, variables, patches, grids)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from aes_hdc.models.qwen3_vl.model import Qwen3VL, init_params
+from aes_hdc.models.qwen3_vl.model import Qwen3VL, encode_shown, init_params
 from aes_hdc.models.qwen3_vl.text import init_cache
 from aes_hdc.models.qwen3_vl.weights import load_folder
 from experiments.parity import Case
@@ -113,6 +113,31 @@ def test_text_alone_needs_no_pictures(checkpoint_a, case, vision):
     np.testing.assert_allclose(alone, beside, atol=1e-5)  # float32 rounding
     with pytest.raises(ValueError, match="given together"):
         run(*text, None, nothing)
+
+
+def test_vision_tower_is_read_only_where_a_picture_is_shown(checkpoint_a, case, vision):
+    config, params = checkpoint_a
+    model = Qwen3VL(config)
+
+    @jit
+    def run(params, grids):
+        def total(params):
+            features = encode_shown(model, {"params": params}, case.patches, grids)
+            return sum(leaf.sum() for leaf in jax.tree.leaves(features)), features
+
+        (_, features), gradient = jax.value_and_grad(total, has_aux=True)(params)
+        return features, gradient["vision"]
+
+    features, gradient = run(params, case.grids)
+    for got, want in zip(
+        jax.tree.leaves(features), jax.tree.leaves(vision), strict=True
+    ):
+        np.testing.assert_allclose(got, want, atol=1e-4)  # values up to 5
+    assert any(np.asarray(leaf).any() for leaf in jax.tree.leaves(gradient))
+    # Parameters that are read would show: nothing that meets a NaN is zero.
+    unread = params | {"vision": jax.tree.map(lambda x: x * np.nan, params["vision"])}
+    for leaf in jax.tree.leaves(run(unread, np.zeros_like(case.grids))):
+        assert not np.asarray(leaf).any()
 
 
 def test_bfloat16_keeps_float32_logits_close_to_the_exact_ones(golden):
