@@ -126,6 +126,7 @@ class Trainer:
         checkpoint.save(
             self.folder / "checkpoints", step, self.learner.state, host, score=score
         )
+        process.trim()
 
     def _resume(self) -> int:
         """Loads the newest checkpoint and drops log lines of updates to be redone.

@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import logging
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -46,14 +47,16 @@ def save(
 
     Returns:
         The step's folder. It is there only once it is whole.
+
+    Raises:
+        UserError: if it cannot be written; the steps before it are untouched.
     """
     folder = Path(folder).resolve()
     temporary, final = folder / f"{step}.tmp", folder / str(step)
     for stale in folder.glob("*.tmp"):
         shutil.rmtree(stale)
     folder.mkdir(parents=True, exist_ok=True)
-    with ocp.StandardCheckpointer() as checkpointer:
-        checkpointer.save(temporary / "state", state)
+    _save_arrays(temporary / "state", state)
     storage.write_json(temporary / HOST, host)
     if score is not None:
         storage.write_json(temporary / SCORE, score)
@@ -108,6 +111,22 @@ def restore(folder: Path, like: Any) -> tuple[int, Any, dict[str, Any]] | None:
             " --restart=train"
         )
     return None
+
+
+def _save_arrays(path: Path, state: Any) -> None:
+    """Writes a pytree of arrays.
+
+    TensorStore says ValueError of a disk that is full: "...: No space left on device
+    [os_error_code='28']".
+    """
+    try:
+        with storage.named(path), ocp.StandardCheckpointer() as checkpointer:
+            checkpointer.save(path, state)
+    except ValueError as error:
+        found = re.search(r"([\w ]+) \[os_error_code=", str(error))
+        if found is None:
+            raise
+        raise UserError(f"{path}: {found[1].strip().lower()}") from error
 
 
 def _best(folder: Path) -> int | None:
