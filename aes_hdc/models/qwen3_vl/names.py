@@ -1,7 +1,7 @@
 """Which tensor of a Hugging Face file is which part of the parameter tree."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -95,13 +95,25 @@ def canonical(name: str) -> str:
     return bare if bare.startswith("lm_head.") else "model." + bare
 
 
-def to_tree_layout(tensor: Tensor, value: np.ndarray) -> np.ndarray:
-    """Turns a tensor as stored in a file into the layout of the parameter tree."""
-    return value.reshape(len(value), -1).T if tensor.is_matrix else value
+def read_part(tensor: Tensor, stored: Any, index: tuple[slice, ...]) -> np.ndarray:
+    """Reads a part of a tensor, in the layout of the parameter tree.
+
+    Args:
+        tensor: what it is.
+        stored: sliced as an array of the file's layout; only what is sliced is read.
+        index: one slice per axis of the tree's layout, layers apart.
+    """
+    if not tensor.is_matrix:
+        return stored[index]
+    inputs, outputs = index
+    if len(stored.get_shape()) == 2:
+        return stored[outputs, inputs].T
+    rows = stored[outputs]
+    return rows.reshape(len(rows), -1).T[inputs]
 
 
 def to_file_layout(tensor: Tensor, value: np.ndarray, config: Config) -> np.ndarray:
-    """The inverse of `to_tree_layout`."""
+    """Turns a part of the parameter tree into the tensor of the file."""
     if not tensor.is_matrix:
         return value
     value = np.ascontiguousarray(value.T)

@@ -1,10 +1,12 @@
 """Checkpoint folders in the Hugging Face format, read and written strictly."""
 
+import functools
+import itertools
 import json
 import os
 import shutil
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +51,8 @@ def load_folder(
 ) -> tuple[Config, Params]:
     """Loads a checkpoint folder: config.json and one or several safetensors files.
 
-    Parameters are built one after the other, so the host holds one of them at a time.
+    Parameters are built one after the other, and of each a process reads only what its
+    own devices hold, so the host never holds more than one device's part of one.
 
     Args:
         folder: the folder.
@@ -70,25 +73,43 @@ def load_folder(
         found.pop("lm_head.weight", None)
     shapes = flax.traverse_util.flatten_dict(param_shapes(config, dtype), sep="/")
     _check(folder, tensors, found, shapes, config)
+    stored = {name: file.get_slice(old) for name, (old, file) in found.items()}
+    sources = {
+        path: [(tensor, stored[tensor.name]) for tensor in parts]
+        for path, parts in _by_path(config).items()
+    }
     shardings: Mapping[str, Any] = {}
     if mesh is not None:
         tree = flax.traverse_util.unflatten_dict(shapes, sep="/")
         placed = parameter_shardings(tree, mesh, SHARDING_RULES)
         shardings = flax.traverse_util.flatten_dict(placed, sep="/")
-    sources = defaultdict(list)
-    for tensor in tensors:
-        sources[tensor.path].append(tensor)
-
-    def build(path: str) -> jax.Array:
-        value = np.empty(shapes[path].shape, jnp.dtype(dtype))
-        for tensor in sources[path]:
-            name, file = found[tensor.name]
-            part = names.to_tree_layout(tensor, file.get_tensor(name))
-            value[... if tensor.layer is None else tensor.layer] = part
-        return jax.device_put(value, shardings.get(path))
-
-    flat = {path: build(path) for path in shapes}
+    flat = {}
+    for path, leaf in shapes.items():
+        read = functools.partial(_read, leaf, sources[path])
+        if path in shardings:
+            array = jax.make_array_from_callback(leaf.shape, shardings[path], read)
+        else:  # Left free to go where a program wants it.
+            array = jax.device_put(read((slice(None),) * len(leaf.shape)))
+        # Transfers run ahead otherwise, and the host holds many parameters at once.
+        flat[path] = jax.block_until_ready(array)
     return config, flax.traverse_util.unflatten_dict(flat, sep="/")
+
+
+def _read(
+    leaf: jax.ShapeDtypeStruct,
+    sources: Sequence[tuple[names.Tensor, Any]],
+    index: tuple[slice, ...],
+) -> np.ndarray:
+    """Reads one device's part of a parameter, layer by layer, and nothing beside it."""
+    starts = [part.indices(n) for part, n in zip(index, leaf.shape, strict=True)]
+    out = np.empty([stop - start for start, stop, _ in starts], leaf.dtype)
+    for tensor, stored in sources:
+        if tensor.layer is None:
+            out[...] = names.read_part(tensor, stored, index)
+        elif starts[0][0] <= tensor.layer < starts[0][1]:
+            part = names.read_part(tensor, stored, index[1:])
+            out[tensor.layer - starts[0][0]] = part
+    return out
 
 
 def to_tensors(config: Config, params: Params) -> dict[str, np.ndarray]:
@@ -101,14 +122,25 @@ def to_tensors(config: Config, params: Params) -> dict[str, np.ndarray]:
     Returns:
         Arrays in the layout of the files, linear weights as [outputs, inputs].
     """
-    flat = flax.traverse_util.flatten_dict(params, sep="/")
-    flat = {path: np.asarray(value) for path, value in flat.items()}
-    out = {}
+    return dict(_each_tensor(config, params))
+
+
+def _each_tensor(config: Config, params: Params) -> Iterator[tuple[str, np.ndarray]]:
+    """Yields the tensors of a file by name; one parameter at a time is on the host."""
+    leaves = flax.traverse_util.flatten_dict(params, sep="/")
+    for path, tensors in _by_path(config).items():
+        whole = np.asarray(leaves[path])
+        for tensor in tensors:
+            value = whole if tensor.layer is None else whole[tensor.layer]
+            yield tensor.name, names.to_file_layout(tensor, value, config)
+
+
+def _by_path(config: Config) -> dict[str, list[names.Tensor]]:
+    """The tensors that make each parameter."""
+    found = defaultdict(list)
     for tensor in names.tensors(config):
-        value = flat[tensor.path]
-        value = value if tensor.layer is None else value[tensor.layer]
-        out[tensor.name] = names.to_file_layout(tensor, value, config)
-    return out
+        found[tensor.path].append(tensor)
+    return found
 
 
 def save_folder(
@@ -150,40 +182,51 @@ def save_folder(
         for file in _TOKENIZER_FILES:
             if (source := Path(tokenizer_folder) / file).exists():
                 shutil.copyfile(source, folder / file)
-    values = to_tensors(config, params)
-    values = {k: np.ascontiguousarray(v.astype(dtype)) for k, v in values.items()}
-    _write_weights(folder, values, max_file_bytes)
+    _write_weights(folder, config, params, jnp.dtype(dtype), max_file_bytes)
 
 
 def _write_weights(
-    folder: Path, values: dict[str, np.ndarray], max_file_bytes: int
+    folder: Path, config: Config, params: Params, dtype: np.dtype, limit: int
 ) -> None:
-    """Writes one file, or numbered ones with an index, in place of older ones."""
-    groups: list[dict[str, np.ndarray]] = [{}]
-    used = 0
-    for name, value in sorted(values.items()):
-        if used and used + value.nbytes > max_file_bytes:
-            groups.append({})
-            used = 0
-        groups[-1][name] = value
-        used += value.nbytes
+    """Writes one file, or numbered ones with an index, in place of older ones.
+
+    The host holds the tensors of one file, and one parameter.
+    """
+    groups, total = _plan_files(config, params, dtype, limit)
     for old in (folder / _SINGLE, folder / _INDEX):
         old.unlink(missing_ok=True)
-    count = len(groups)
-    files = (
-        [_SINGLE]
-        if count == 1
-        else [f"model-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]
-    )
-    for file, group in zip(files, groups, strict=True):
+    tensors = _each_tensor(config, params)
+    where: dict[str, str] = {}
+    for number, group in enumerate(groups, 1):
+        file = f"model-{number:05d}-of-{len(groups):05d}.safetensors"
+        file = _SINGLE if len(groups) == 1 else file
+        values = dict(itertools.islice(tensors, len(group)))
+        values = {k: np.ascontiguousarray(v, dtype) for k, v in values.items()}
         partial = folder / f"{file}.partial"
-        safetensors.numpy.save_file(group, partial, metadata={"format": "pt"})
+        safetensors.numpy.save_file(values, partial, metadata={"format": "pt"})
         os.replace(partial, folder / file)
-    if count > 1:
-        total = sum(value.nbytes for value in values.values())
-        where = {k: file for file, g in zip(files, groups, strict=True) for k in g}
+        where |= dict.fromkeys(group, file)
+    if len(groups) > 1:
         index = {"metadata": {"total_size": total}, "weight_map": where}
         _write_json(folder / _INDEX, index)
+
+
+def _plan_files(
+    config: Config, params: Params, dtype: np.dtype, limit: int
+) -> tuple[list[list[str]], int]:
+    """Names of the tensors of each file, in the order of `_each_tensor`; all bytes."""
+    leaves = flax.traverse_util.flatten_dict(params, sep="/")
+    groups: list[list[str]] = [[]]
+    used = total = 0
+    for path, tensors in _by_path(config).items():
+        size = leaves[path].size * dtype.itemsize // len(tensors)
+        for tensor in tensors:
+            if used and used + size > limit:
+                groups.append([])
+                used = 0
+            groups[-1].append(tensor.name)
+            used, total = used + size, total + size
+    return groups, total
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
