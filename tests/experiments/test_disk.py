@@ -46,9 +46,11 @@ def test_full_disk_is_one_line_and_costs_nothing(tmp_path):
     for limit, where in LIMITS:
         ended = run_command(DRIVER, limit, workdir=tmp_path, stages=STAGES)
         assert ended.returncode == 1, ended.stderr
-        last = ended.stderr.splitlines()[-1]
-        assert last.startswith(f"error: {tmp_path}/{where}"), last
-        assert last.endswith("file too large")
+        # Threads of Orbax may still say something of their own.
+        told = [x for x in ended.stderr.splitlines() if x.startswith("error: ")]
+        assert len(told) == 1, ended.stderr
+        assert told[0].startswith(f"error: {tmp_path}/{where}")
+        assert told[0].endswith("file too large")
         found = contents(tmp_path)
         assert before.items() <= found.items()
         before = found
