@@ -57,5 +57,5 @@ def test_full_disk_is_one_line_and_costs_nothing(tmp_path):
     assert before
     ended = run_command(DRIVER, 2**30, workdir=tmp_path, stages=STAGES)
     assert ended.returncode == 0, ended.stderr
-    assert (tmp_path / "report" / "report.html").exists()
+    assert (tmp_path / "report.html").exists()
     assert not [path for path in tmp_path.rglob("*") if path.suffix == ".tmp"]
