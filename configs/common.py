@@ -87,6 +87,7 @@ def tiny_model_config() -> mlc.ConfigDict:
         "folder": "",  # The embedded one.
         "dtype": "float32",
         "unroll": True,
+        "mesh": (1, 1, 1),  # Devices along data, fsdp and tp.
         "temperature": 1.0,
         "top_k": 0,
         "top_p": 1.0,

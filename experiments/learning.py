@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from aes_hdc import streams
 from aes_hdc.episode import Conversation
@@ -20,13 +21,14 @@ from aes_hdc.learner.batch import Row, Shape, micro_batches
 from aes_hdc.learner.losses import Batch, LossSettings
 from aes_hdc.learner.step import (
     TrainState,
+    init_state,
     make_accumulate,
     make_apply,
     make_gradient,
-    make_init,
     make_score,
 )
 from aes_hdc.models.qwen3_vl.model import Qwen3VL
+from aes_hdc.models.sharding import on_mesh
 from aes_hdc.policy.distribution import TokenDistribution
 from aes_hdc.policy.logprobs import init_value_head
 from aes_hdc.rollouts.chat import Chat
@@ -52,6 +54,7 @@ class Policy:
         chat: text and frames to tokens and patches.
         distribution: what is sampled and scored.
         folder: where it came from.
+        mesh: what the parameters are spread over; None for one device.
     """
 
     model: Qwen3VL
@@ -59,6 +62,7 @@ class Policy:
     chat: Chat
     distribution: TokenDistribution
     folder: Path
+    mesh: Mesh | None = None
 
 
 @dataclass
@@ -105,19 +109,25 @@ class Learner:
             self.settings, by_row=self.aggregation == "sequence"
         )
         model, distribution = self.policy.model, self.policy.distribution.full()
-        self._gradient = make_gradient(model, distribution, settings)
+        mesh = self.policy.mesh
+        self._gradient = on_mesh(mesh, make_gradient(model, distribution, settings))
         # One for life: memory that a thread has used stays with it.
         self._threads = ThreadPoolExecutor(self.workers)
-        self._accumulate = make_accumulate()
-        self._apply = make_apply(self.optimizer)
-        self._score = make_score(model, distribution)
+        self._accumulate = on_mesh(mesh, make_accumulate())
+        self._score = on_mesh(mesh, make_score(model, distribution))
         params = self.policy.params
         if self.settings.kl_coef:  # The first step donates what the state holds.
             params = jax.jit(lambda tree: jax.tree.map(jnp.copy, tree))(params)
         if self.algorithm.needs_values:
             width = model.config.text.hidden_size
-            params = {**params, "value": init_value_head(width)}
-        self.state = TrainState(params, make_init(self.optimizer)(params))
+            head = init_value_head(width)
+            if mesh is not None:
+                head = jax.device_put(head, NamedSharding(mesh, PartitionSpec()))
+            params = {**params, "value": head}
+        self.state = init_state(self.optimizer, params)
+        places = tuple(leaf.sharding for leaf in jax.tree.leaves(self.state))
+        apply = make_apply(self.optimizer, None if mesh is None else places)
+        self._apply = on_mesh(mesh, apply)
 
     @property
     def _truncates(self) -> bool:

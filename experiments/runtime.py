@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from jax.sharding import Mesh
 
 from aes_hdc import storage
 from aes_hdc.errors import UserError
@@ -14,6 +15,7 @@ from aes_hdc.learner.losses import LossSettings
 from aes_hdc.learner.optimizer import make_optimizer
 from aes_hdc.models.qwen3_vl.model import Qwen3VL
 from aes_hdc.models.qwen3_vl.weights import load_folder, save_folder
+from aes_hdc.models.sharding import make_mesh, on_mesh
 from aes_hdc.policy.distribution import TokenDistribution
 from aes_hdc.policy.sampling import (
     DecodeShape,
@@ -31,7 +33,13 @@ EMBEDDED = Path(__file__).parent.parent / "aes_hdc" / "assets" / "tiny_vl"
 
 
 def load_policy(
-    *, folder: str, dtype: str, frame_px: int, unroll: bool, **sampling: Any
+    *,
+    folder: str,
+    dtype: str,
+    frame_px: int,
+    unroll: bool,
+    mesh: Sequence[int] = (1, 1, 1),
+    **sampling: Any,
 ) -> Policy:
     """Loads a Hugging Face folder; an empty name is the embedded tiny model.
 
@@ -40,14 +48,16 @@ def load_policy(
         dtype: of activations.
         frame_px: side of the frames that are shown.
         unroll: whether the layer loops are written out.
+        mesh: sizes (data, fsdp, tp); all 1 is one device, without a mesh.
         **sampling: temperature, top_k, top_p and min_p of `TokenDistribution`.
     """
     path = Path(folder) if folder else EMBEDDED
-    config, params = load_folder(path)
+    devices = None if tuple(mesh) == (1, 1, 1) else make_mesh(*mesh)
+    config, params = load_folder(path, mesh=devices)
     chat = Chat.from_folder(path, config, frame_px=frame_px)
     model = Qwen3VL(config, dtype=jax.numpy.dtype(dtype), unroll=unroll)
     distribution = TokenDistribution(chat.forbidden_ids, **sampling)
-    return Policy(model, params, chat, distribution, path)
+    return Policy(model, params, chat, distribution, path, devices)
 
 
 def make_player(
@@ -61,22 +71,29 @@ def make_player(
     greedy: bool = False,
     name: str = "model",
 ) -> ModelPlayer:
-    """Returns a player of the policy's model; `start` gives it parameters."""
+    """Returns a player of the policy's model; `start` gives it parameters.
+
+    Raises:
+        UserError: for several pools on a mesh.
+    """
     prefill_shapes = [PrefillShape(*shape) for shape in prefill]
     decode_shapes = [DecodeShape(*shape) for shape in decode]
     # Behind the longest conversation there is room for the widest write.
     widest = max(max_new_tokens, *(shape.width for shape in prefill_shapes))
     slots = decode_shapes[-1].span + widest
+    model, mesh = policy.model, policy.mesh
+    _check_alone("rollout.pools", pools, mesh)
+    decode_program = make_decode(
+        model,
+        policy.distribution,
+        max_new_tokens=max_new_tokens,
+        end_ids=policy.chat.end_ids,
+        greedy=greedy,
+    )
     return ModelPlayer(
-        make_prefill(policy.model),
-        make_decode(
-            policy.model,
-            policy.distribution,
-            max_new_tokens=max_new_tokens,
-            end_ids=policy.chat.end_ids,
-            greedy=greedy,
-        ),
-        [init_pool(policy.model, capacity // pools, slots) for _ in range(pools)],
+        on_mesh(mesh, make_prefill(model)),
+        on_mesh(mesh, decode_program),
+        [init_pool(model, capacity // pools, slots, mesh) for _ in range(pools)],
         policy.chat,
         prefill_shapes=prefill_shapes,
         decode_shapes=decode_shapes,
@@ -102,8 +119,10 @@ def make_learner(
         folder: where batches are written whose gradients are not finite.
 
     Raises:
-        UserError: if the last shape does not hold the longest episode.
+        UserError: if the last shape does not hold the longest episode, or for several
+            workers on a mesh.
     """
+    _check_alone("learner.workers", section["workers"], policy.mesh)
     shapes = []
     for rows, slots, actions, pictures, *shared in section["shapes"]:
         openings, opening_slots = shared or (0, 0)
@@ -134,6 +153,15 @@ def make_learner(
         workers=section["workers"],
         dump_folder=folder,
     )
+
+
+def _check_alone(name: str, count: int, mesh: Mesh | None) -> None:
+    """Programs that run side by side would wait for each other's devices for ever."""
+    if mesh is not None and count != 1:
+        raise UserError(
+            f"{name}={count}: on a mesh ({dict(mesh.shape)}) one program runs at a"
+            f" time; set {name}=1"
+        )
 
 
 def make_algorithm(section: Mapping[str, Any]) -> Algorithm:

@@ -69,21 +69,36 @@ def make_accumulate() -> Callable[[Params, Params], Params]:
     return jax.jit(accumulate, donate_argnums=0)
 
 
-@functools.cache
-def make_init(optimizer: optax.GradientTransformation) -> Callable[[Params], Any]:
-    """Returns jitted init(params) -> optimizer state."""
-    return jax.jit(optimizer.init)
+def init_state(optimizer: optax.GradientTransformation, params: Params) -> TrainState:
+    """Returns the state before the first update.
+
+    What the optimizer keeps of a parameter lies where the parameter lies.
+    """
+    shapes = jax.eval_shape(optimizer.init, params)
+    places = optax.tree.map_params(
+        optimizer,
+        lambda _, param: param.sharding if param.committed else None,
+        shapes,
+        params,
+        transform_non_params=lambda _: None,
+    )
+    opt_state = jax.jit(optimizer.init, out_shardings=places)(params)
+    return TrainState(params, opt_state)
 
 
 @functools.cache
 def make_apply(
-    optimizer: optax.GradientTransformation,
+    optimizer: optax.GradientTransformation, places: tuple[Any, ...] | None = None
 ) -> Callable[[TrainState, Params, Any], tuple[TrainState, jax.Array, jax.Array]]:
     """Returns jitted apply(state, grads, divisor); it donates the state.
 
     The update is `grads / divisor`. Where that is not finite the state comes back
     unchanged. Returned beside it are the gradient's norm before clipping and whether it
     was applied.
+
+    Args:
+        optimizer: the optax chain.
+        places: on a mesh, the shardings of the state's leaves, which it keeps.
     """
 
     def apply(state: TrainState, grads: Params, divisor: jax.Array):
@@ -93,6 +108,10 @@ def make_apply(
         new = TrainState(optax.apply_updates(state.params, updates), opt_state)
         is_finite = jnp.isfinite(norm)
         kept = jax.tree.map(lambda a, b: jnp.where(is_finite, a, b), new, state)
+        if places is not None:
+            kept = jax.lax.with_sharding_constraint(
+                kept, jax.tree.unflatten(jax.tree.structure(kept), places)
+            )
         return kept, norm, is_finite
 
     return jax.jit(apply, donate_argnums=0)

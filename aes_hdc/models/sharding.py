@@ -1,14 +1,17 @@
 """Logical axes of arrays, and the mesh axes that shard them."""
 
+import functools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import jax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from aes_hdc.errors import UserError
+
+_T = TypeVar("_T")
 
 MESH_AXES = ("data", "fsdp", "tp")
 
@@ -98,11 +101,28 @@ def constrain(x: jax.Array, *axes: str | None) -> jax.Array:
         return x
     if len(axes) != x.ndim:
         raise ValueError(f"{len(axes)} logical axes {axes} for the shape {x.shape}")
-    spec = [
-        part if size % _num_parts(part, mesh.shape) == 0 else None
-        for part, size in zip(partition_spec(axes), x.shape, strict=True)
-    ]
-    return jax.lax.with_sharding_constraint(x, PartitionSpec(*spec))
+    spec = _fitting_spec(x.shape, axes, mesh.shape)
+    return jax.lax.with_sharding_constraint(x, spec)
+
+
+def array_sharding(
+    mesh: Mesh, shape: Sequence[int], axes: Sequence[str | None]
+) -> NamedSharding:
+    """Where `constrain` puts an array of this shape; for arrays made by the host."""
+    return NamedSharding(mesh, _fitting_spec(shape, axes, mesh.shape))
+
+
+def on_mesh(mesh: Mesh | None, program: Callable[..., _T]) -> Callable[..., _T]:
+    """Returns the program with `mesh` set whenever it is called, in any thread."""
+    if mesh is None:
+        return program
+
+    @functools.wraps(program)
+    def call(*args: Any, **kwargs: Any) -> _T:
+        with jax.set_mesh(mesh):
+            return program(*args, **kwargs)
+
+    return call
 
 
 def parameter_shardings(params: Any, mesh: Mesh, rules: ParameterRules) -> Any:
@@ -156,6 +176,17 @@ def _leaf_spec(
                 f"{dict(mesh.shape)}"
             )
     return spec
+
+
+def _fitting_spec(
+    shape: Sequence[int], axes: Sequence[str | None], sizes: Mapping[str, int]
+) -> PartitionSpec:
+    """The spec of an activation: what its mesh axes do not divide stays whole."""
+    spec = [
+        part if size % _num_parts(part, sizes) == 0 else None
+        for part, size in zip(partition_spec(axes), shape, strict=True)
+    ]
+    return PartitionSpec(*spec)
 
 
 def _num_parts(part: Any, sizes: Mapping[str, int]) -> int:

@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from aes_hdc.models.qwen3_vl.model import Cache, Qwen3VL, encode_shown
+from aes_hdc.models.sharding import array_sharding, constrain
 from aes_hdc.policy.distribution import TokenDistribution
 
 Params = Any
@@ -121,15 +123,22 @@ class Sampled(NamedTuple):
     is_cut: jax.Array
 
 
-def init_pool(model: Qwen3VL, rows: int, slots: int) -> Pool:
-    """Returns an empty pool for `rows` conversations.
+# Logical axes of keys and values in a pool and in a cache.
+_KEYS = ("layers", "batch", "kv_heads", "length", "head_dim")
+
+
+def init_pool(model: Qwen3VL, rows: int, slots: int, mesh: Mesh | None = None) -> Pool:
+    """Returns an empty pool for `rows` conversations, or a few more.
 
     Args:
         model: the shared core.
-        rows: R, conversations.
+        rows: R, conversations; on a mesh rounded up, so that it divides R + 1.
         slots: T, tokens of the longest one and of the widest write behind it.
+        mesh: what it is spread over.
     """
     text = model.config.text
+    parts = 1 if mesh is None else mesh.shape["data"] * mesh.shape["fsdp"]
+    rows = -(-(rows + 1) // parts) * parts - 1
     shape = (
         text.num_hidden_layers,
         rows + 1,
@@ -137,9 +146,17 @@ def init_pool(model: Qwen3VL, rows: int, slots: int) -> Pool:
         slots,
         text.head_dim,
     )
-    zeros = np.zeros(shape, model.dtype), np.zeros(shape, model.dtype)
-    hidden = np.zeros((rows + 1, text.hidden_size), model.dtype)
-    return Pool(*jax.device_put((*zeros, hidden)))
+    zeros: Any = np.zeros(shape, model.dtype)
+    hidden: Any = np.zeros((rows + 1, text.hidden_size), model.dtype)
+    pool = Pool(zeros, zeros.copy(), hidden)
+    if mesh is None:
+        return jax.device_put(pool)
+    axes: tuple[tuple[str, ...], ...] = (_KEYS, _KEYS, ("batch", "embed"))
+    places: Any = [
+        array_sharding(mesh, leaf.shape, names)
+        for leaf, names in zip(pool, axes, strict=True)
+    ]
+    return jax.device_put(pool, Pool(*places))
 
 
 @functools.cache
@@ -172,7 +189,8 @@ def make_prefill(model: Qwen3VL) -> Callable[..., Pool]:
         last = jnp.maximum(chunk.length - 1, 0)[:, None, None]
         hidden = jnp.take_along_axis(hidden, last, axis=1)[:, 0]
         pool = _close(pool, cache, chunk.rows, chunk.cached, span)
-        return pool._replace(hidden=pool.hidden.at[chunk.rows].set(hidden[:, None]))
+        kept = pool.hidden.at[chunk.rows].set(hidden[:, None])
+        return pool._replace(hidden=constrain(kept, "batch", "embed"))
 
     return jax.jit(prefill, donate_argnums=1, static_argnames="span")
 
@@ -283,7 +301,9 @@ def _open(
     """Copies `span` slots of rows out of the pool, and `extra` behind them to fill."""
     places = jnp.arange(span + extra)[None]
     order = jnp.where((places < span) & (places < cached[:, None]), places, -1)
-    k, v = (leaf[:, rows, :, : span + extra] for leaf in (pool.k, pool.v))
+    k, v = (
+        constrain(leaf[:, rows, :, : span + extra], *_KEYS) for leaf in (pool.k, pool.v)
+    )
     return Cache(k, v, order)
 
 
@@ -309,4 +329,4 @@ def _close(
         )
 
     k, v = jax.lax.fori_loop(0, batch * copies, put, (pool.k, pool.v))
-    return pool._replace(k=k, v=v)
+    return pool._replace(k=constrain(k, *_KEYS), v=constrain(v, *_KEYS))
