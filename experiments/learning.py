@@ -28,7 +28,7 @@ from aes_hdc.learner.step import (
     make_score,
 )
 from aes_hdc.models.qwen3_vl.model import Qwen3VL
-from aes_hdc.models.sharding import on_mesh
+from aes_hdc.models.sharding import on_mesh, row_shardings
 from aes_hdc.policy.distribution import TokenDistribution
 from aes_hdc.policy.logprobs import init_value_head
 from aes_hdc.rollouts.chat import Chat
@@ -185,6 +185,9 @@ class Learner:
 
         def work(item: tuple[list[int], Batch]) -> tuple[list[int], Any]:
             places, batch = item
+            mesh = self.policy.mesh
+            if mesh is not None:
+                batch = jax.device_put(batch, row_shardings(batch, mesh))
             return places, jax.block_until_ready(program(batch))
 
         if self.workers == 1:

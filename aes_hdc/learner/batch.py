@@ -167,6 +167,11 @@ def micro_batches(
             yield found.places, _pack(found, rows)
 
 
+def empty_batch(shape: Shape) -> Batch:
+    """Returns a batch of this shape with nothing in it; it says what programs read."""
+    return _pack(_Bin(shape), [])
+
+
 @dataclass
 class _Bin:
     """Rows that go into one micro-batch."""

@@ -74,16 +74,31 @@ def init_state(optimizer: optax.GradientTransformation, params: Params) -> Train
 
     What the optimizer keeps of a parameter lies where the parameter lies.
     """
+    committed = jax.tree.map(lambda p: p.sharding if p.committed else None, params)
+    _, places = optimizer_shapes(optimizer, params, committed)
+    opt_state = jax.jit(optimizer.init, out_shardings=places)(params)
+    return TrainState(params, opt_state)
+
+
+def optimizer_shapes(
+    optimizer: optax.GradientTransformation, params: Params, shardings: Any
+) -> tuple[Any, Any]:
+    """Returns the shapes of the optimizer's state, and where each leaf lies.
+
+    Args:
+        optimizer: the optax chain.
+        params: arrays or shapes.
+        shardings: a tree like `params`; None leaves it to the compiler.
+    """
     shapes = jax.eval_shape(optimizer.init, params)
     places = optax.tree.map_params(
         optimizer,
-        lambda _, param: param.sharding if param.committed else None,
+        lambda _, place: place,
         shapes,
-        params,
+        shardings,
         transform_non_params=lambda _: None,
     )
-    opt_state = jax.jit(optimizer.init, out_shardings=places)(params)
-    return TrainState(params, opt_state)
+    return shapes, places
 
 
 @functools.cache

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import jax
+import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from aes_hdc.errors import UserError
@@ -36,7 +37,13 @@ AXIS_RULES: Mapping[str, tuple[str, ...]] = {
 ParameterRules = Sequence[tuple[str, tuple[str, ...]]]
 
 
-def make_mesh(data: int = 1, fsdp: int = 1, tp: int = 1) -> Mesh:
+def make_mesh(
+    data: int = 1,
+    fsdp: int = 1,
+    tp: int = 1,
+    *,
+    devices: Sequence[Any] | None = None,
+) -> Mesh:
     """Builds the mesh (data, fsdp, tp) over the first devices.
 
     Args:
@@ -44,11 +51,13 @@ def make_mesh(data: int = 1, fsdp: int = 1, tp: int = 1) -> Mesh:
         fsdp: parts of batch and parameters alike.
         tp: parts of heads, MLP and vocabulary.
             One of the three may be -1, which takes the devices that are left.
+        devices: those of a topology that is not there; None for this process group's.
 
     Raises:
         UserError: if the sizes do not fit the devices.
     """
-    sizes, num_devices = [data, fsdp, tp], jax.device_count()
+    devices = jax.devices() if devices is None else devices
+    sizes, num_devices = [data, fsdp, tp], len(devices)
     text = ", ".join(f"{k}={v}" for k, v in zip(MESH_AXES, sizes, strict=True))
     if sizes.count(-1) > 1 or any(size < 1 and size != -1 for size in sizes):
         raise UserError(f"mesh {text}: sizes are at least 1, and one of them may be -1")
@@ -64,7 +73,7 @@ def make_mesh(data: int = 1, fsdp: int = 1, tp: int = 1) -> Mesh:
         tuple(sizes),
         MESH_AXES,
         (AxisType.Auto,) * len(MESH_AXES),
-        devices=jax.devices()[: math.prod(sizes)],
+        devices=devices[: math.prod(sizes)],
     )
 
 
@@ -110,6 +119,24 @@ def array_sharding(
 ) -> NamedSharding:
     """Where `constrain` puts an array of this shape; for arrays made by the host."""
     return NamedSharding(mesh, _fitting_spec(shape, axes, mesh.shape))
+
+
+def row_shardings(tree: _T, mesh: Mesh) -> _T:
+    """Where the arrays of a batch lie: their rows are spread over the mesh.
+
+    Args:
+        tree: NamedTuples of arrays; the first axis counts rows, that of `positions` is
+            its second.
+        mesh: from `make_mesh`.
+    """
+
+    def place(path: Any, leaf: Any) -> NamedSharding:
+        rows = 1 if getattr(path[-1], "name", "") == "positions" else 0
+        shape = np.shape(leaf)
+        axes = ["batch" if axis == rows else None for axis in range(len(shape))]
+        return array_sharding(mesh, shape, axes)
+
+    return jax.tree_util.tree_map_with_path(place, tree)
 
 
 def on_mesh(mesh: Mesh | None, program: Callable[..., _T]) -> Callable[..., _T]:

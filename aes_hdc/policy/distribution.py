@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 # Finite, so that a masked row stays a number; exp of it is exactly 0 in float32.
 MASKED_LOGIT = -1e30
@@ -51,7 +52,10 @@ class TokenDistribution:
         """
         logits = logits.astype(jnp.float32) / self.temperature
         if self.forbidden:
-            logits = logits.at[..., jnp.asarray(self.forbidden)].set(MASKED_LOGIT)
+            # A mask and not a scatter: it needs no vocabulary in one place.
+            may_be = np.ones(logits.shape[-1], bool)
+            may_be[list(self.forbidden)] = False
+            logits = jnp.where(may_be, logits, MASKED_LOGIT)
         if self.top_k:
             k = min(self.top_k, logits.shape[-1])
             least = jax.lax.top_k(logits, k)[0][..., -1:]

@@ -136,27 +136,44 @@ def init_pool(model: Qwen3VL, rows: int, slots: int, mesh: Mesh | None = None) -
         slots: T, tokens of the longest one and of the widest write behind it.
         mesh: what it is spread over.
     """
+
+    def fill(leaf: jax.ShapeDtypeStruct) -> jax.Array:
+        def part(index: Any) -> np.ndarray:
+            sizes = [
+                len(range(*i.indices(n)))
+                for i, n in zip(index, leaf.shape, strict=True)
+            ]
+            return np.zeros(sizes, leaf.dtype)
+
+        if leaf.sharding is None:
+            return jax.device_put(np.zeros(leaf.shape, leaf.dtype))
+        return jax.make_array_from_callback(leaf.shape, leaf.sharding, part)
+
+    return jax.tree.map(fill, pool_shapes(model, rows, slots, mesh))
+
+
+def pool_shapes(
+    model: Qwen3VL, rows: int, slots: int, mesh: Mesh | None = None
+) -> Pool:
+    """Returns what `init_pool` makes as `jax.ShapeDtypeStruct`; nothing is computed."""
     text = model.config.text
     parts = 1 if mesh is None else mesh.shape["data"] * mesh.shape["fsdp"]
-    rows = -(-(rows + 1) // parts) * parts - 1
-    shape = (
+    rows = -(-(rows + 1) // parts) * parts
+    kept = (
         text.num_hidden_layers,
-        rows + 1,
+        rows,
         text.num_key_value_heads,
         slots,
         text.head_dim,
     )
-    zeros: Any = np.zeros(shape, model.dtype)
-    hidden: Any = np.zeros((rows + 1, text.hidden_size), model.dtype)
-    pool = Pool(zeros, zeros.copy(), hidden)
-    if mesh is None:
-        return jax.device_put(pool)
-    axes: tuple[tuple[str, ...], ...] = (_KEYS, _KEYS, ("batch", "embed"))
-    places: Any = [
-        array_sharding(mesh, leaf.shape, names)
-        for leaf, names in zip(pool, axes, strict=True)
-    ]
-    return jax.device_put(pool, Pool(*places))
+
+    def leaf(shape: tuple[int, ...], *axes: str) -> jax.ShapeDtypeStruct:
+        place = None if mesh is None else array_sharding(mesh, shape, axes)
+        return jax.ShapeDtypeStruct(shape, model.dtype, sharding=place)
+
+    keys: Any = leaf(kept, *_KEYS)
+    hidden: Any = leaf((rows, text.hidden_size), "batch", "embed")
+    return Pool(keys, keys, hidden)
 
 
 @functools.cache
