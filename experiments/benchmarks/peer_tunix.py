@@ -117,7 +117,7 @@ def make_cluster(case: dict[str, Any], model: Any, tokenizer: Any) -> Any:
     training = rl_cluster.RLTrainingConfig(
         actor_optimizer=optimizer,
         eval_every_n_steps=10**9,
-        max_steps=case["steps"],
+        max_steps=case["steps"] + 1,  # The last step is told when one more begins.
         mini_batch_size=len(case["prompts"]),
         train_micro_batch_size=len(case["prompts"]),
     )
