@@ -87,6 +87,7 @@ def tiny_model_config() -> mlc.ConfigDict:
         "folder": "",  # The embedded one.
         "dtype": "float32",
         "unroll": True,
+        "remat": "",  # What is computed again: "", "dots" or "full".
         "mesh": (1, 1, 1),  # Devices along data, fsdp and tp.
         "temperature": 1.0,
         "top_k": 0,
@@ -217,6 +218,23 @@ def use_ppo(config: mlc.ConfigDict) -> None:
     config.learner.optimizer.value_rate = 10.0
     config.learner.aggregation = "token"
     config.learner.loss.update({"clip_high": 0.2, "value_coef": 0.5})
+
+
+def use_qwen3_vl(config: mlc.ConfigDict, size: str) -> None:
+    """Trains a public model: bfloat16 products, float32 parameters, layers in loops.
+
+    Frames of 224 pixels are enlarged to 256: 64 tokens each.
+    """
+    config.environments.frame_px = 224
+    config.model.folder = f"Qwen3-VL-{size}-Instruct"
+    config.model.update({"dtype": "bfloat16", "unroll": False, "remat": "full"})
+    config.rollout.update({"capacity": 127, "pools": 1, "max_new_tokens": 64})
+    config.rollout.prefill = ((32, 768, 0, 8), (64, 256, 2048))
+    config.rollout.decode = ((128, 2048),)
+    config.learner.workers = 1
+    config.learner.update({"num_groups": 32, "checkpoint_every": 20})
+    config.learner.shapes = ((64, 1024, 128, 64), (32, 2048, 320, 160))
+    config.learner.optimizer.update({"learning_rate": 1e-6, "warmup_steps": 5})
 
 
 def shrink(config: mlc.ConfigDict) -> None:

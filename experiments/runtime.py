@@ -38,6 +38,7 @@ def load_policy(
     dtype: str,
     frame_px: int,
     unroll: bool,
+    remat: str = "",
     mesh: Sequence[int] = (1, 1, 1),
     **sampling: Any,
 ) -> Policy:
@@ -48,6 +49,7 @@ def load_policy(
         dtype: of activations.
         frame_px: side of the frames that are shown.
         unroll: whether the layer loops are written out.
+        remat: what the backward pass computes again: "", "dots" or "full".
         mesh: sizes (data, fsdp, tp); all 1 is one device, without a mesh.
         **sampling: temperature, top_k, top_p and min_p of `TokenDistribution`.
     """
@@ -55,7 +57,9 @@ def load_policy(
     devices = None if tuple(mesh) == (1, 1, 1) else make_mesh(*mesh)
     config, params = load_folder(path, mesh=devices)
     chat = Chat.from_folder(path, config, frame_px=frame_px)
-    model = Qwen3VL(config, dtype=jax.numpy.dtype(dtype), unroll=unroll)
+    model = Qwen3VL(
+        config, dtype=jax.numpy.dtype(dtype), unroll=unroll, remat=remat or None
+    )
     distribution = TokenDistribution(chat.forbidden_ids, **sampling)
     return Policy(model, params, chat, distribution, path, devices)
 
@@ -123,13 +127,7 @@ def make_learner(
             workers on a mesh.
     """
     _check_alone("learner.workers", section["workers"], policy.mesh)
-    shapes = []
-    for rows, slots, actions, pictures, *shared in section["shapes"]:
-        openings, opening_slots = shared or (0, 0)
-        patches = policy.chat.patch_shape
-        shapes.append(
-            Shape(rows, slots, actions, pictures, patches, openings, opening_slots)
-        )
+    shapes = learner_shapes(section["shapes"], policy.chat.patch_shape)
     longest = rollout["max_new_tokens"] * max_turns
     needed, last = rollout["decode"][-1][1], shapes[-1]
     has_room = last.slots >= needed and last.pictures >= max_turns
@@ -153,6 +151,25 @@ def make_learner(
         workers=section["workers"],
         dump_folder=folder,
     )
+
+
+def learner_shapes(
+    shapes: Sequence[Sequence[int]], patches: tuple[int, int]
+) -> list[Shape]:
+    """Returns the micro-batch shapes of a config.
+
+    Args:
+        shapes: rows, slots, sampled tokens a row and pictures of each, and openings and
+            their slots where they are shared.
+        patches: of a picture, and values of one.
+    """
+    found = []
+    for rows, slots, actions, pictures, *shared in shapes:
+        openings, opening_slots = shared or (0, 0)
+        found.append(
+            Shape(rows, slots, actions, pictures, patches, openings, opening_slots)
+        )
+    return found
 
 
 def _check_alone(name: str, count: int, mesh: Mesh | None) -> None:

@@ -240,6 +240,26 @@ def read_config(folder: str | Path) -> Config:
     return from_json(data, str(path))
 
 
+def known_config(folder: str | Path) -> Config:
+    """Reads a folder's config; of a public model the name alone will do.
+
+    Args:
+        folder: a checkpoint folder, or a path that ends in a name such as
+            Qwen3-VL-4B-Instruct.
+
+    Raises:
+        UserError: if there is no such folder and the name is not a known one.
+    """
+    folder = Path(folder)
+    if folder.is_dir():
+        return read_config(folder)
+    for variant, config in VARIANTS.items():
+        if folder.name.lower() == f"qwen3-vl-{variant}-instruct":
+            return config
+    names = ", ".join(f"Qwen3-VL-{variant.upper()}-Instruct" for variant in VARIANTS)
+    raise UserError(f"{folder}: no such folder, and its name is none of {names}")
+
+
 # What the forward pass takes for granted; a file that says otherwise is another model.
 _TEXT_FIXED = {"hidden_act": "silu", "attention_bias": False, "rope_type": "default"}
 _VISION_FIXED = {"hidden_act": "gelu_pytorch_tanh"}
