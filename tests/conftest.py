@@ -35,39 +35,11 @@ def episode():
 
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory):
-    """A model folder of about 70 000 fresh parameters that reads two environments."""
-    from experiments.base_model import make_base_folder
+    """A model folder of about 70 000 fresh parameters."""
+    from tests.small_folder import make_small_folder
 
     folder = tmp_path_factory.mktemp("tiny") / "model"
-    text = {
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-        "head_dim": 16,
-        "mrope_section": (4, 2, 2),
-        "max_position_embeddings": 512,
-    }
-    vision = {
-        "depth": 1,
-        "hidden_size": 16,
-        "intermediate_size": 32,
-        "num_heads": 2,
-        "num_position_embeddings": 36,
-        "deepstack_visual_indexes": (0,),
-    }
-    make_base_folder(
-        folder,
-        {"count_objects": 2, "lights_out": 2},
-        seed=0,
-        frame_px=96,
-        text=text,
-        vision=vision,
-        max_tokens=400,
-        text_episodes=4,
-    )
-    return folder
+    return make_small_folder(folder, text={}, vision={}, max_tokens=400)
 
 
 @pytest.fixture(scope="session")

@@ -40,8 +40,7 @@ from aes_hdc.policy.sampling import (
 from aes_hdc.rollouts import calls
 from experiments.runtime import EMBEDDED, learner_shapes
 
-# Ids that a reply of the public models never holds: pictures, and rows of no token.
-PICTURE_IDS = (151_652, 151_653, 151_655)
+# Of the public tokenizer: no token belongs to the rows behind them.
 NUM_TOKENS = 151_669
 END_IDS = (151_645, 151_643)
 
@@ -108,11 +107,14 @@ def make_plan(config: Mapping[str, Any], mesh: Mesh) -> Plan:
         unroll=section["unroll"],
     )
     vocabulary = sizes.text.vocab_size
-    forbidden = (*PICTURE_IDS, *range(min(NUM_TOKENS, vocabulary), vocabulary))
-    sampled = {k: section[k] for k in ("temperature", "top_k", "top_p", "min_p")}
-    distribution = TokenDistribution(
-        tuple(i for i in forbidden if i < vocabulary), **sampled
+    forbidden = (
+        sizes.image_token_id,
+        sizes.vision_start_token_id,
+        sizes.vision_end_token_id,
+        *range(min(NUM_TOKENS, vocabulary), vocabulary),
     )
+    sampled = {k: section[k] for k in ("temperature", "top_k", "top_p", "min_p")}
+    distribution = TokenDistribution(forbidden, **sampled)
     side = config["environments"]["frame_px"]
     height, width = images.grid(side, side)
     patches = (height * width, sizes.vision.patch_values)

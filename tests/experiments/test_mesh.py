@@ -13,10 +13,10 @@ from aes_hdc.learner.gradients import make_sketch
 from aes_hdc.learner.losses import LossSettings
 from aes_hdc.learner.optimizer import make_optimizer
 from aes_hdc.models.sharding import make_mesh
-from experiments.base_model import make_base_folder
 from experiments.groups import Group
 from experiments.learning import Learner
 from experiments.runtime import load_policy
+from tests.small_folder import make_small_folder
 
 MESHES = [(8, 1, 1), (1, 8, 1), (2, 2, 2), (1, 1, 8)]
 
@@ -25,35 +25,13 @@ MESHES = [(8, 1, 1), (1, 8, 1), (2, 2, 2), (1, 1, 8)]
 def divisible_folder(tmp_path_factory):
     """A model whose heads, widths and vocabulary eight divides."""
     folder = tmp_path_factory.mktemp("divisible") / "model"
-    text = {
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 8,
-        "head_dim": 16,
-        "mrope_section": (4, 2, 2),
-        "max_position_embeddings": 512,
-    }
-    vision = {
-        "depth": 1,
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "num_heads": 2,
-        "num_position_embeddings": 36,
-        "deepstack_visual_indexes": (0,),
-    }
-    make_base_folder(
+    heads = {"num_attention_heads": 16, "num_key_value_heads": 8}
+    return make_small_folder(
         folder,
-        {"count_objects": 2, "lights_out": 2},
-        seed=0,
-        frame_px=96,
-        text=text,
-        vision=vision,
+        text={"intermediate_size": 64, **heads},
+        vision={"hidden_size": 32, "intermediate_size": 64},
         max_tokens=374,
-        text_episodes=4,
     )
-    return folder
 
 
 def played(folder, mesh, make_player, talk, dialogues):
